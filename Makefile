@@ -14,7 +14,7 @@ LAB_SOURCES := $(WIRE) $(shell find $(LAB) -type f -not -path "*/node_modules/*"
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# $(call packages,NAMES) installs system packages, or prints the command if this user may not install them.
+# $(call packages,NAMES) installs system packages. If this user may not do so, it prints the command and fails.
 define packages
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
@@ -128,7 +128,7 @@ $(VENV)/stamp-docs: pyproject.toml $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
-# This installs only the tools that gather an image's files, and neither torch nor Horovod.
+# Install only the tools that gather an image's files, without torch and Horovod.
 $(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@
@@ -169,7 +169,7 @@ $(VENV)/stamp-chromium:
 		{ echo "The browser tests need chromium." >&2; false; }
 	@touch $@
 
-# Take only the program out of Debian's package, because the installed package would start a server at port 80.
+# Extract only the program from Debian's package, because an installed package would start a server on port 80.
 $(VENV)/stamp-caddy: $(VENV)/stamp-venv
 	@command -v caddy >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 		{ apt-get download -qq caddy 2>/dev/null || { apt-get update -qq && apt-get download -qq caddy; }; } && \

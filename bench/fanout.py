@@ -1,7 +1,7 @@
 """Compare the duration of an empty cell on N workers, through the hub's proxy, with ``%%px --block`` on N engines.
 
 Each worker has one rank. Both clusters run at the same time, and their cells alternate. The pause between two cells
-prevents one cluster's remaining work (records, idle messages) from slowing down the other cluster's next cell.
+prevents one cluster's remaining messages, such as idle messages, from slowing down the other cluster's next cell.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def median_of(name: str, runs: Iterable[float], unit: str, *, limit: str = "", n
 
 
 def ratio_of_pairs(name: str, pairs: Sequence[tuple[float, float]], *, limit: str = "", note: str = "") -> Record:
-    """Return a record of the median ratio of paired runs (ours / theirs); its note shows the median of each side."""
+    """Return a record with the median ratio of paired runs (ours / theirs); its note shows the median of each side."""
     ours, theirs = (median(side) for side in zip(*pairs, strict=True))
     sides = f"{ours:.4g} : {theirs:.4g}{', ' if note else ''}{note}"
     return median_of(name, (mine / other for mine, other in pairs), "ours / theirs", limit=limit, note=sides)

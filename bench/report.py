@@ -59,7 +59,7 @@ def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
 
 
 def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> tuple[float, float]:
-    """Run a cell that sends ``sent`` records; return the number of lost records and the records sent per second."""
+    """Run a cell that sends ``sent`` reports or lines; return how many are lost, and how many are sent per second."""
     began = time.perf_counter()
     run = cluster.train(code)
     seconds = time.perf_counter() - began

@@ -87,7 +87,7 @@ MESSAGES = {
     "_too_long": "HTTPError",
     "ended": "NoClusterError",
 }
-"""Functions and attributes whose values are complete messages, with the error that is raised with each message."""
+"""Functions that return, and attributes that store, complete messages, with the error that contains the message."""
 
 Errors = dict[str, tuple[str, str]]
 
@@ -102,7 +102,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Found:
-    """An entry of the page, with the heading and description of its error, and its position in the code."""
+    """An entry of the page, with the heading and description of its error, and the error's position in the code."""
 
     error: tuple[str, str]
     entry: Entry
@@ -205,7 +205,7 @@ def _elsewhere(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
 
 
 def _fields(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
-    """Yield the messages for invalid fields of pydantic models, which the models' base classes create."""
+    """Yield the messages that the base classes of pydantic models create for invalid fields."""
     for node in module.tree.body:
         if (base := _model(node)) is not None:
             error, message = MODELS[base]

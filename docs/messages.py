@@ -16,7 +16,7 @@ from typing import TypeAlias
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_VARIANTS = 8
-"""The maximum number of texts for one expression; each conditional part doubles the number."""
+"""The maximum number of texts for one expression; each conditional expression doubles the number."""
 WORD = re.compile(r"[A-Za-z]{2,}")
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 CONVERSIONS = {"repr", "str", "sorted", "list", "tuple", "round", "max", "min", "int", "float", "filter", "map"}
@@ -255,7 +255,7 @@ def first_sentence(node: ast.AST) -> str:
 
 
 def variants(parts: Iterable[list[str]]) -> list[tuple[str, ...]]:
-    """Return all combinations of the parts' texts; if there are too many, return only that with the longest texts."""
+    """Return all combinations of the parts' texts; if there are too many, return only the longest one."""
     parts = list(parts)
     few = prod(map(len, parts)) <= MOST_VARIANTS
     return list(product(*parts)) if few else [tuple(max(texts, key=len) for texts in parts)]

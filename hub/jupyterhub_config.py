@@ -1,4 +1,4 @@
-"""The configuration of the hub: first the part for all deployments, then the part for FARANDOLE_DEPLOYMENT."""
+"""The configuration of the hub: first for all deployments, then for the one that FARANDOLE_DEPLOYMENT selects."""
 
 import importlib
 import os

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def main() -> None:
     """Run the hub until it is stopped."""
-    # Replace this folder in sys.path by its parent, so that its modules are imported as parts of the package `hub`.
+    # Replace this folder in sys.path by its parent, so that its modules are imported as modules of the package `hub`.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     from spawner_config.origins.application import FarandoleHub
 

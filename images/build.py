@@ -80,7 +80,7 @@ def notebook_arguments(image: Image) -> dict[str, str]:
 
 
 def horovod_version() -> str:
-    """Return the version of Horovod that the recipe builds."""
+    """Return the version of Horovod that `build_wheel.py` builds."""
     (line,) = (line for line in RECIPE.read_text(encoding="utf-8").splitlines() if line.startswith("HOROVOD ="))
     return line.partition('"')[2].rstrip('"')
 

@@ -1,8 +1,8 @@
 """The archive from which a build installs Debian packages, and the record of the expected packages.
 
-Python packages are pinned by version, but Debian packages are only recorded. Debian's archive removes a version when
-its fix is released, so a pinned version would break the build or prevent the fix. The variable DEBIAN can name
-an archive that still has the recorded versions.
+Python packages are pinned by version, but Debian packages are only recorded. Debian's archive removes a version when a
+fixed version is released, so a pinned version would break the build or prevent the fix. The variable DEBIAN can name an
+archive that still has the recorded versions.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def installed(image: str) -> dict[str, str]:
     if answer.returncode:
         raise DebianError(
             f"The Debian packages of the image {image} cannot be listed: {answer.stderr.strip()}\n"
-            "Does `docker run` work here? Then build again: finished layers are kept."
+            "Make sure that `docker run` works here, and build again. Finished layers are kept."
         )
     return dict(line.split("=", 1) for line in answer.stdout.splitlines())
 
@@ -142,7 +142,7 @@ def sources(address: str) -> str:
         raise DebianError(
             f"DEBIAN is {address!r}. It must be the address of an archive's folder `debian`, with `debian-security` "
             "beside it, such as http://mirror.example.org/debian or http://mirror.example.org/debian/20261121T000000Z, "
-            "with http, since the base image has no certificates and apt checks signatures."
+            "with http, because the base image has no certificates. apt checks the packages' signatures."
         )
     security = f"{match[1]}/debian-security{match[2] or ''}"
     options = "[check-valid-until=no] " if DATED.search(address) else ""

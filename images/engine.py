@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StepError(RuntimeError):
-    """The base class of errors that stop a build step; their message is for the user."""
+    """The base class of errors that stop a build step; their messages are for the user."""
 
 
 class EngineError(StepError):
@@ -20,7 +20,7 @@ class EngineError(StepError):
 
 
 def run_step(step: Callable[[], None]) -> int:
-    """Check that the engine can build images and run ``step``; print a `StepError`, and return the exit status."""
+    """Check that the engine can build images, then run ``step``. Print expected errors, and return the exit status."""
     try:
         check_engine()
         step()
@@ -38,7 +38,7 @@ def check_engine() -> None:
     if answer.returncode:
         raise EngineError(f"The Docker engine does not respond: {answer.stderr.strip()}\nStart it, or set DOCKER_HOST.")
     if subprocess.run(["docker", "buildx", "version"], check=False, capture_output=True).returncode:
-        raise EngineError("Docker has no buildx plugin, which builds the images. Install docker-buildx-plugin.")
+        raise EngineError("Docker has no buildx plugin, which the build needs. Install docker-buildx-plugin.")
 
 
 def is_built(tag: str) -> bool:

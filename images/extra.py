@@ -51,7 +51,7 @@ def gather(requirements: Path, context: Path) -> None:
     if subprocess.run(command, check=False).returncode:
         raise BuildError(
             f"The packages of {requirements} cannot be installed in the notebook image; pip's reason is "
-            "above. Each package needs a wheel for Linux and Python 3.11, and versions that are compatible with "
+            "above. Each package needs a wheel for Linux and Python 3.11, in a version that is compatible with "
             f"{NOTEBOOK.requirements.relative_to(IMAGES.parent)}. An image from an earlier build is unchanged."
         )
     shutil.copyfile(requirements, context / "requirements.txt")

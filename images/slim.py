@@ -54,7 +54,7 @@ def sizes(folder: Path) -> int:
 
 
 def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return the paths to remove: those that match ``patterns``, sources, and packages' folders of tests."""
+    """Return the paths to remove: those that match ``patterns``, source files, and the packages' test folders."""
     found = [path for pattern in patterns for path in packages.glob(pattern)]
     found += [path for pattern in SOURCES for path in packages.rglob(pattern)]
     tests = [path for path in packages.rglob("tests") if (path / "__init__.py").exists()]

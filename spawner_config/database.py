@@ -72,7 +72,7 @@ def _connect(engine: Engine) -> None:
 
 
 def refusal(reason: str) -> str:
-    """Return the administrator's error message for the error text ``reason`` of the database driver."""
+    """Return an error message for the administrator; ``reason`` is the database driver's error text."""
     said = " ".join(reason.split())
     if WRONG_PASSWORD in said:
         return (

@@ -20,8 +20,9 @@ def check_owner(kind: str, name: str, owner: str | None, user: str) -> None:
     """
     if owner not in {None, user}:
         raise ForeignObjectError(
-            f"The {kind} {name} belongs to the user {owner!r}, and not to {user!r}: the two names have the same short "
-            f"form. The administrator must give one of them another name, or remove the {kind} if {owner!r} has left."
+            f"The {kind} {name} belongs to the user {owner!r}, and not to {user!r}: both names have the same short "
+            f"form. The user {user!r} needs another name, or the administrator can remove the {kind} if {owner!r} has "
+            "left."
         )
 
 

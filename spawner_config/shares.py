@@ -108,7 +108,7 @@ def parse_folders(text: str) -> tuple[GroupFolder, ...]:
 def _data_set(item: str, hub: str) -> DataSet:
     volume, _, path = item.partition(":")
     if not VOLUME.fullmatch(volume):
-        raise SettingsError(f"{DATA} has {item!r}. It must be like 'imagenet:/data/imagenet'.")
+        raise SettingsError(f"{DATA} has {item!r}. It must have the form 'imagenet:/data/imagenet'.")
     if volume.startswith(f"{hub}-"):
         raise SettingsError(f"{DATA} names {volume!r}, which is one of the hub's own volumes. Use another name.")
     if not PATH.fullmatch(path):

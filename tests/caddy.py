@@ -1,6 +1,7 @@
 """Runs a real Caddy with the configuration of docker-compose.yml in front of a real hub and its proxy.
 
-The only difference is that Caddy signs the certificates itself, since no authority gives any for these names.
+Only the ports and addresses differ, and Caddy signs the certificates itself, because no public authority issues
+certificates for these names.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ START_SECONDS = 20
 
 
 class Caddy:
-    """A running Caddy: its ports, and the certificate of its own authority."""
+    """The ports, the URL and the settings of a Caddy, and sessions that trust its own certificate authority."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,7 +43,7 @@ class Caddy:
         self.url = f"https://{DEFAULT_DOMAIN}:{self.https}"
 
     def settings(self, hub: RunningHub) -> str:
-        """Return the Caddyfile of docker-compose.yml with this machine's ports and an own authority."""
+        """Return the Caddyfile of docker-compose.yml with this machine's ports and a local certificate authority."""
         compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
         text = str(compose["services"]["caddy"]["environment"]["CADDYFILE"])
         ports = f"http_port {self.http}\n  https_port {self.https}"
@@ -74,7 +75,7 @@ class Caddy:
 
 @contextmanager
 def hub_behind_caddy(folder: Path) -> Iterator[tuple[RunningHub, Caddy]]:
-    """Run a Caddy in front of a hub on which anyone can sign up, once from each address."""
+    """Run a Caddy in front of a hub on which anyone can sign up. Each address can create one account."""
     program = shutil.which("caddy")
     assert program, "these tests need caddy; `make test` installs it"
     caddy = Caddy(folder)
@@ -98,7 +99,7 @@ def hub_behind_caddy(folder: Path) -> Iterator[tuple[RunningHub, Caddy]]:
 
 
 def submit(session: requests.Session, page: str, **form: str) -> requests.Response:
-    """Submit the form of a page of the hub with the page's XSRF token."""
+    """Submit the form on the hub's page at the URL ``page`` with the page's XSRF token, and return the response."""
     session.get(page, timeout=30)
     token = [cookie.value or "" for cookie in session.cookies if cookie.name == "_xsrf"][-1]
     return session.post(page, data={"_xsrf": token, **form}, allow_redirects=False, timeout=30)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 # Keep Chromium from contacting Google's services and from using a proxy for the hub. The certificates of the tests are
-# not verified: a service worker needs this flag, because Playwright's `ignore_https_errors` does not admit it.
+# not verified. Playwright's `ignore_https_errors` is not enough, because it does not apply to service workers.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -51,7 +51,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A Chromium browser for one module. Its event loop runs in this thread, so async tests cannot run in parallel."""
+    """A Chromium browser for one module. Its event loop uses this thread, so the module cannot contain async tests."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path, "the browser tests need chromium; `make test` installs it"
     with sync_playwright() as playwright:

@@ -48,7 +48,7 @@ def shorten(text: str) -> str:
 
 
 def choose_settings() -> Settings:
-    """Return the settings from the environment, by default with a free port and a subfolder `demo` for the state."""
+    """Return the settings from the environment, by default with a free port and a subfolder of the state folder."""
     settings = Settings.from_environment(os.environ)
     if not os.environ.get("FARANDOLE_PORT"):
         settings = replace(settings, port=free_port())

@@ -1,4 +1,4 @@
-"""What the report of a failed test shows besides its error: logs, descriptions and pictures."""
+"""Adds logs, descriptions and screenshots to the report of a failed test."""
 
 from __future__ import annotations
 

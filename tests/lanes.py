@@ -50,7 +50,7 @@ class Ended:
         return self.status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
     def show_end(self) -> None:
-        """Print the last lines of the lane's output again, which name the tests that failed."""
+        """Print the last lines of the lane's output again. They name the tests that failed."""
         end = self.output.decode(errors="replace").splitlines()[-END_LINES:]
         print(f"\n--- lane {self.name} ended with status {self.status}:", *end, sep="\n", flush=True)
 

@@ -67,7 +67,10 @@ def all_have(store, least):
 
 
 def assert_whole(store, run):
-    """Check that each report and each line of both ranks is in the run's files once and in order."""
+    """Check that the run's files contain all reports and log lines of both ranks, each once and in order.
+
+    Also check that ``run`` has the same number of reports.
+    """
     frame = store.load_run(run.id)
     for rank, count in run.results.items():
         assert frame[frame["rank"] == rank]["step"].to_list() == list(range(count))
@@ -79,7 +82,7 @@ def assert_whole(store, run):
 
 
 def assert_none_left_out(store, run, epochs=EPOCHS):
-    """Check that an elastic run trained on each sample once in each epoch, and that its files contain each step."""
+    """Check that an elastic run trained on each sample once per epoch, and that no report is missing or repeated."""
     assert run.status is Status.FINISHED
     for result in run.results.values():
         assert Counter(result["seen"]) == dict.fromkeys(range(248), epochs)

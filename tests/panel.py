@@ -105,7 +105,7 @@ class PanelHub(FakeHub):
 
 
 class PanelServer:
-    """A notebook server, and methods that send requests as the panel's page does."""
+    """A client of a notebook server. It sends requests as the panel's page does."""
 
     def __init__(self, url, session, token=PAGE_TOKEN, app=None):
         self.url, self.session, self.app = url, session, app

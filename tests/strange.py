@@ -1,4 +1,4 @@
-"""Damaged files for a run folder: named pipes, links in a loop, huge files, and JSON with the wrong types."""
+"""Damaged files for a run folder: pipes, links, folders, huge files, invalid text and JSON that exhausts the parser."""
 
 from __future__ import annotations
 

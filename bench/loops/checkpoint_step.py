@@ -44,9 +44,9 @@ def train(steps, end=None):
 
 
 def costs(pairs, end):
-    """Return for each pair of blocks the extra seconds of the block with a commit, and the seconds of the other block.
+    """Return two values for each pair of blocks: the extra seconds of the block with a commit, and the other's seconds.
 
-    A commit is followed by the call of ``end``.
+    The block with a commit ends with a call of ``end``.
     """
     found = []
     for pair in range(pairs):

@@ -1,4 +1,4 @@
-"""The Horovod part of the throughput loop; turns.py continues it, both in a cell and under horovodrun."""
+"""Sets up Horovod for the throughput loop. turns.py follows, both in a cell and under horovodrun."""
 
 import horovod.torch as hvd
 import torch

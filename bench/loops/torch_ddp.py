@@ -1,4 +1,4 @@
-"""The DistributedDataParallel part of the throughput loop; turns.py continues it, in a cell and under torchrun."""
+"""Sets up DistributedDataParallel for the throughput loop. turns.py follows, both in a cell and under torchrun."""
 
 import torch
 import torch.distributed as dist

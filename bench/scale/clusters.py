@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RANKS_PER_WORKER = 4
 START_SECONDS = 120
-"""The limit for starting 256 workers."""
+"""The time limit in seconds for starting 256 workers."""
 DRIVER_SECONDS = 900
 ROWS = {
     "start": ("start of all workers, s", 1, ""),

@@ -1,4 +1,4 @@
-"""``python -m bench.scale.driver WORKERS RANKS``: measure a driver whose cluster consists of stand-ins.
+"""``python -m bench.scale.driver WORKERS RANKS``: measure a driver whose workers are stand-ins.
 
 This prints one line of JSON with the following values:
 
@@ -36,7 +36,7 @@ def main() -> None:
     """Start a cluster, measure the driver, stop the cluster and print the results."""
     workers, ranks = int(sys.argv[1]), int(sys.argv[2])
     process = psutil.Process()
-    # Import all modules that a driver may use now, so that the later growth of the memory is due to the ranks.
+    # First load all modules that a driver may use, so that only the ranks increase the memory afterwards.
     Cluster.running()
     pd.DataFrame({"loss": [1.0]})
     before = process.memory_info().rss

@@ -13,7 +13,7 @@ load_subconfig(str(ROOT / "hub" / "jupyterhub_config.py"))  # noqa: F821 - Jupyt
 c = get_config()  # noqa: F821
 
 c.JupyterHub.spawner_class = StandInSpawner
-# Use the interval for containers and pods, because the hub polls local processes every two seconds.
+# Use JupyterHub's default interval. The usual configuration for local processes polls them every two seconds.
 c.Spawner.poll_interval = 30
 # The hub need not stop the servers, because all stand-ins exit with the bench.
 c.JupyterHub.cleanup_servers = False

@@ -79,7 +79,7 @@ class Api:
         self._session = session
 
     async def request(self, method: str, path: str, **options: Any) -> int:
-        """Send a request, read the whole response and return its status; retry if the hub answers with Retry-After."""
+        """Send a request, read the whole response and return its status; retry after an answer 429 with Retry-After."""
         async with self._session.request(method, url_of(self._url, path), headers=self._headers, **options) as answer:
             await answer.read()
             pause = answer.headers.get("Retry-After")

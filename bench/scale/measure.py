@@ -1,7 +1,7 @@
 """Measure the costs of the hub, the proxy and the drivers with many users, workers and ranks.
 
-Both parts of the bench use the same hub: users first start their servers, and then another user starts clusters. The
-hub, the proxy and the drivers are real; the servers and kernels are stand-ins (see `bench.scale.standin`).
+Both measurements use the same hub: users first start their servers, and then another user starts clusters. The hub,
+the proxy and the drivers are real; the servers and kernels are stand-ins (see `bench.scale.standin`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measure(
 
 @contextmanager
 def stand_in() -> Iterator[str]:
-    """Run the process of the stand-ins until the end of the block, and yield the address of the process."""
+    """Run the stand-in process until the end of the block, and yield its address."""
     address = f"http://127.0.0.1:{(port := free_port())}"
     with subprocess.Popen([sys.executable, "-m", "bench.scale.standin", str(port)]) as process:
         try:

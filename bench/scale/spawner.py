@@ -47,6 +47,6 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
 
     async def _send(self, what: str, body: dict[str, Any]) -> None:
         address = url_path_join(os.environ[ADDRESS], what)
-        # The timeouts are long, because hundreds of requests may be queued here.
+        # The timeouts are long, because hundreds of requests may be queued in this HTTP client.
         request = HTTPRequest(address, method="POST", body=json_encode(body), connect_timeout=60, request_timeout=60)
         await AsyncHTTPClient().fetch(request)

@@ -1,8 +1,8 @@
 """``python -m bench.scale.standin PORT``: stand-ins for all servers and kernels, in one process.
 
 - The hub, its proxy and the driver are real. All requests and messages from the driver pass through the proxy.
-- The servers have no processes, memory or startup time, and this process executes the cells of all ranks one after
-  the other.
+- The servers are not processes, and they need hardly any memory and no startup time. This process executes the cells of
+  all ranks one after the other.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class StandIn:
         return web.json_response(asdict(info))
 
     async def recorded(self, request: web.Request) -> web.Response:
-        """Return the running kernels; stand-ins keep no journal of records."""
+        """Return the running kernels and no records, because stand-ins keep no journals."""
         return web.json_response({"kernels": list((await self._server(request)).kernels), "records": []})
 
     async def start_kernel(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Measures the hub and proxy with many users: response times, costs, and the first limit on the number of users."""
+"""Measures the hub and proxy with many users: response times, costs, and which limit on users is reached first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Users:
     proxy: Cost | None = None
 
     def note(self, row: str, users: int, value: float) -> None:
-        """Add the value for a number of users to a row."""
+        """Set a row's value for a number of users."""
         self.rows.setdefault(row, {})[users] = value
 
 
@@ -102,7 +102,7 @@ def records(found: Users) -> Iterator[Record]:
 
 
 def _limits(found: Users, most: int) -> Iterator[Record]:
-    """Yield the CPU time per request, and the numbers of users that saturate a core with the hub or with the proxy."""
+    """Yield the CPU time per request, the hub's memory per user, and the numbers of users that saturate a core."""
     assert found.hub is not None
     assert found.proxy is not None
     hub, proxy = found.hub.milliseconds("hub"), found.proxy.milliseconds("proxy")

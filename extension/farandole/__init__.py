@@ -1,6 +1,6 @@
-"""Farandole trains a notebook cell on many nodes, and streams the metrics back live.
+"""Farandole runs the training code in a notebook cell on many nodes, and streams the metrics back live.
 
-- On the ranks, and in any Python process: ``import farandole as fd``, then ``fd.rank()``, ``fd.report(loss=loss)`` etc.
+- On the ranks, and in any Python process: ``import farandole as fd``, then calls such as ``fd.report(loss=loss)``.
 - In the notebook: ``%load_ext farandole``, or the `Cluster` class.
 """
 

@@ -1,21 +1,21 @@
 """Errors that Farandole raises for its users::
 
     FarandoleError
-    ├── UsageError           a wrong argument (also a ValueError)
-    ├── NoClusterError       a cell needs a cluster and there is none
-    ├── HubError             the hub refused or could not be reached
+    ├── UsageError           an argument is wrong, or the operation is not possible now (also a ValueError)
+    ├── NoClusterError       there is no cluster to use, or no hub on which to start one
+    ├── HubError             the hub refused a request or could not be reached
     │   ├── HubUnreachableError
     │   ├── PermissionDeniedError
     │   ├── QuotaError
     │   └── HubBusyError     too many servers are starting, so the hub accepts no more for now
-    ├── WorkerStartError     a worker failed or was too slow to start
+    ├── WorkerStartError     a worker did not start, could not be reached, or refused a request
     ├── ClusterExistsError   a cluster with that name already exists
-    ├── DeadlineError        an answer did not come in time
+    ├── DeadlineError        an operation did not finish in time
     ├── RankError            a cell failed on at least one rank
     │   └── RankDiedError    a rank's process or worker ended
     ├── TransferError        a value could not be pushed or pulled
     ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
-    └── RunNotFoundError     no run, or more than one, has that id or name
+    └── RunNotFoundError     no run, or more than one, matches an id or a name
         └── RunUnreadableError   a file of the run cannot be read
 
 Every message says what is missing or wrong and how to fix it.
@@ -33,11 +33,11 @@ class FarandoleError(Exception):
 
 
 class UsageError(FarandoleError, ValueError):
-    """Raised when an argument has an invalid value."""
+    """Raised when an argument has an invalid value, or when an operation is not possible in the current state."""
 
 
 class NoClusterError(FarandoleError):
-    """Raised when a cell needs a cluster and there is none."""
+    """Raised when there is no cluster to use, or no hub on which to start one."""
 
 
 class HubError(FarandoleError):
@@ -72,7 +72,7 @@ class HubBusyError(HubError):
 
 
 class WorkerStartError(FarandoleError):
-    """Raised when a worker fails to start, is too slow, or refuses a request. Contains the HTTP status, if any."""
+    """Raised when a worker does not start, is unreachable, or refuses a request. Contains the HTTP status, if any."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class DeadlineError(FarandoleError):
 
 
 class RankError(FarandoleError):
-    """Raised when a cell fails on at least one rank. Contains the traceback from the rank that failed first."""
+    """Raised when a cell fails on at least one rank. Contains one traceback for each distinct error."""
 
     def __init__(self, message: str, *, traceback: str = "", ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ class RankError(FarandoleError):
         self.ranks = ranks
 
     def _render_traceback_(self) -> list[str]:
-        """Show the rank's traceback in a notebook instead of the driver's traceback. Called by IPython."""
+        """Show the ranks' tracebacks in a notebook instead of the driver's traceback. Called by IPython."""
         return [*([self.traceback] if self.traceback else []), f"{type(self).__name__}: {self}"]
 
 

@@ -1,4 +1,4 @@
-"""Checks the websocket frames that are sent to kernels before they are parsed.
+"""Checks websocket frames before Jupyter Server parses them.
 
 Each frame declares how many parts it has and where they begin. The parsers in Jupyter Server trust these numbers, so
 even a frame of four bytes can make them allocate gigabytes. Source:
@@ -15,7 +15,7 @@ from farandole.reading import parse_json
 
 PROTOCOL = "v1.kernel.websocket.jupyter.org"
 MOST_PARTS = 10_000
-"""The maximum number of parts in a message: header, parent header, metadata, content, and one part for each buffer."""
+"""The maximum number of offsets in a message: one for each JSON part and buffer, and up to two more."""
 JSON_PARTS = 4
 """The number of parts that are JSON: header, parent header, metadata and content."""
 INVALID = 1007

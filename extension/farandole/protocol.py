@@ -1,7 +1,7 @@
 """Message types and constants that the driver, the ranks and the browser share.
 
 A rank sends *rank messages* to its driver. These are JSON objects with a ``kind``, and are sent in batches through a
-Jupyter comm with the target ``farandole``. They arrive in order with the output of the cell.
+Jupyter comm with the target ``farandole``. Rank messages and the output of the cell arrive in the order of sending.
 
 This module imports only the standard library.
 """
@@ -36,7 +36,7 @@ CHECKPOINT_MANIFEST = "manifest.json"
 the checkpoint's files."""
 
 GROUP_FOLDERS = "/groups"
-"""The path, on servers of a hub, of the folders to which the members of a group can write. It must be equal to
+"""The folder, on servers of a hub, that contains the shared folder of each group. It must be equal to
 `spawner_config.shares.GROUPS_PLACE`."""
 
 
@@ -173,7 +173,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def check_usage(record: dict[str, Any]) -> None:
-    """Raise ValueError unless the values of a usage record are numbers or None."""
+    """Raise ValueError unless all sizes and percentages in a usage record are numbers or None."""
     for key, value in record.items():
         if key.endswith(("_bytes", "_percent")) and value is not None and not is_number(value):
             raise ValueError(f"{key} of a usage record must be a number, not {reprlib.repr(value)}")

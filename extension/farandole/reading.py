@@ -159,7 +159,7 @@ VALID: dict[str, Callable[[Any], bool]] = {
 
 
 def reason(error: Exception) -> str:
-    """Return why a file could not be read, without control characters."""
+    """Return why a file could not be read, without characters that are not printable."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{Path(os.fsdecode(error.filename)).name!r}: {error.strerror}"
     return printable(str(error) or type(error).__name__)

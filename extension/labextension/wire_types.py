@@ -9,7 +9,7 @@ NAMES = {"str": "string", "int": "number", "float": "number", "bool": "boolean",
 
 
 def typescript(source: str) -> str:
-    """Translate the source of a Python module that contains only typed dictionaries and type aliases to TypeScript."""
+    """Return the TypeScript types for the source of a Python module with only typed dictionaries and type aliases."""
     lines = ["/** Written by build.py from server/panel/wire.py. */", ""]
     for node in ast.parse(source).body:
         match node:

@@ -1,6 +1,6 @@
 """`python3 -m hub.doctor [FOLDER]`: check the machine for the deployment in FOLDER, by default the current folder.
 
-The exit status is 1 if a check finds a fault, and 2 if the command line is wrong.
+The exit status is 1 if a check finds a fault or `.env` cannot be read, and 2 if the command line is wrong.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Deployment:
 
     @property
     def name(self) -> str:
-        """The hub's name, which is also the prefix of the names of its containers, networks and volumes."""
+        """The hub's name, with which the names of its containers, networks and volumes begin."""
         return self.get("FARANDOLE_NAME")
 
     @property

@@ -65,7 +65,7 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
         **{key: f"It must be {what}." for key, what in required(login if login in LOGINS else LOGINS[0]).items()},
     }
     if "caddy" in deployment.profiles:
-        needed["FARANDOLE_DOMAIN"] = "Set the hub's host, below which the hosts of users are."
+        needed["FARANDOLE_DOMAIN"] = "Set the hub's host name. The host names of users are below it."
     if "postgres" in deployment.profiles:
         needed["FARANDOLE_POSTGRES_PASSWORD"] = "Make one: openssl rand -hex 18"
         needed["FARANDOLE_DATABASE"] = f"Set it to {DATABASE_EXAMPLE}"

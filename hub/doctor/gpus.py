@@ -54,7 +54,7 @@ def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[st
 
 
 def _form(request: str, info: dict[str, Any]) -> str | None:
-    """Return the form in which the spawner requests GPUs from the engine, or None if the engine supports no form."""
+    """Return the form in which the spawner requests GPUs from the engine, or None if the engine does not support it."""
     if request == "auto":
         return offered_form(info)
     return None if request == "cdi" and not info.get("CDISpecDirs") else request

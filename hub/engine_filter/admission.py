@@ -88,7 +88,7 @@ class Admission:
         return Outgoing(path=call.path, query={**call.query, "filters": json.dumps(filters)})
 
     async def create_container(self, call: Call) -> Outgoing:
-        """Admit an unprivileged container from an allowed image that uses only the hub's networks and volumes."""
+        """Admit an unprivileged container that has an allowed image and uses only the hub's networks and volumes."""
         body = rebuild_container(self._rules, read_object(call.body))
         if not body.get("User"):
             await self._check_image_user(body["Image"])
@@ -103,7 +103,7 @@ class Admission:
         return Outgoing(path=call.path, query={})
 
     async def create_service(self, call: Call) -> Outgoing:
-        """Admit an unprivileged service from an allowed image that uses only the hub's networks and volumes."""
+        """Admit an unprivileged service that has an allowed image and uses only the hub's networks and volumes."""
         self._check_swarm()
         body = rebuild_service(self._rules, read_object(call.body))
         task = body["TaskTemplate"]
@@ -123,11 +123,11 @@ class Admission:
         return Outgoing(path=f"/services/{found['ID']}", query={})
 
     async def container(self, call: Call) -> Outgoing:
-        """Admit a request about one of the hub's containers, except the containers in which the hub itself runs."""
+        """Admit a request about one of the hub's containers, except the containers of the hub's own services."""
         found = await self._container(call.parts["name"])
         if is_service(found["Config"]["Labels"]):
             raise RefusedError(
-                f"The container {call.parts['name']!r} is a part of the hub, which the hub may not change."
+                f"The container {call.parts['name']!r} is one of the hub's own services, which the hub may not change."
             )
         return Outgoing(path=f"/containers/{found['Id']}{call.parts['rest'] or ''}", query=call.query)
 
@@ -180,7 +180,7 @@ class Admission:
         """Return the engine's description of a network; raise RefusedError if users' containers may not join it."""
         found = await self._network(name)
         if is_service(found["Labels"]):
-            raise RefusedError(f"The network {name!r} is only for the parts of the hub.")
+            raise RefusedError(f"The network {name!r} is only for the hub's own services.")
         return found
 
     async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Admission:
     async def _check_networks(self, body: dict[str, Any]) -> None:
         host = body["HostConfig"]
         if not host.get("NetworkMode"):
-            raise RefusedError("HostConfig.NetworkMode is missing: the container must be in a network of this hub.")
+            raise RefusedError("HostConfig.NetworkMode is missing. It must be a network of this hub or 'none'.")
         if host["NetworkMode"] != NO_NETWORK:
             host["NetworkMode"] = (await self._users_network(host["NetworkMode"]))["Name"]
         networking = body.get("NetworkingConfig", {})
@@ -219,7 +219,7 @@ class Admission:
                 raise
             return
         if is_service(found["Labels"]):
-            raise RefusedError(f"The volume {name!r} is only for the parts of the hub.")
+            raise RefusedError(f"The volume {name!r} is only for the hub's own services.")
 
     def _check_swarm(self) -> None:
         """Raise RefusedError if the hub does not run on a swarm, because only a swarm has nodes and services."""

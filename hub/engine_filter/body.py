@@ -1,4 +1,4 @@
-"""Reads the JSON of requests strictly: refuses unknown keys and wrong types, and builds a new body from the rest.
+"""Reads the JSON of requests strictly: refuses values of unknown keys and of wrong types, and builds a new body.
 
 The engine ignores the case of JSON keys, and uses the last value if a key occurs twice. The filter therefore accepts
 each key only once, spelled as in the engine's documentation, and sends the new body instead of the client's.
@@ -90,7 +90,7 @@ def one_of(*admitted: Any) -> Check:
 
     def check(where: str, value: Any) -> Any:
         if value not in admitted:
-            raise RefusedError(f"{where} may not be {value!r}: only {', '.join(map(repr, admitted))} is admitted.")
+            raise RefusedError(f"{where} may not be {value!r}. It must be one of: {', '.join(map(repr, admitted))}.")
         return value
 
     return check

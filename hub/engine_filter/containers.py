@@ -56,7 +56,7 @@ def environment(where: str, value: Any) -> list[str]:
 def labels(where: str, value: Any) -> dict[str, str]:
     """Check that the labels do not mark the object as one of the hub's own services."""
     if is_service(texts_by_name(where, value)):
-        raise RefusedError(f"{where}.{ROLE_LABEL} may not be {SERVICE!r}, which marks the parts of the hub.")
+        raise RefusedError(f"{where}.{ROLE_LABEL} may not be {SERVICE!r}, which marks the hub's own services.")
     return dict(value)
 
 
@@ -185,10 +185,11 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
-    """Refuse to mount the volume with the homes of all users, except for the command that creates a folder in it.
+    """Refuse containers that mount the volume with all users' homes or have no network, with one exception.
 
-    That command gets no network and no other volume. A container that could replace a user's folder with a symbolic
-    link would let that user mount any folder of the machine.
+    The exception is the command that creates a folder in this volume. It gets no network and no other volume. A
+    container that could replace a user's folder with a symbolic link would let that user mount any folder of the
+    machine.
     """
     host = built["HostConfig"]
     source, alone = whole(rules.name), host.get("NetworkMode") == NO_NETWORK
@@ -197,7 +198,10 @@ def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
     bare = not any(built.get(key) for key in CHANGES_A_COMMAND)
     mounted = [(mount["Source"], mount["Target"]) for mount in host["Mounts"]]
     if not (alone and bare and mounted == [(source, PLACE)] and _makes_a_folder(rules, built.get("Entrypoint", []))):
-        raise RefusedError(f"The volume {source!r} is only for creating a folder in it, which needs no network.")
+        raise RefusedError(
+            f"The volume {source!r} is only for creating a folder in it. Only the hub's command for this may mount the "
+            "volume or run without a network."
+        )
 
 
 def _makes_a_folder(rules: Rules, entrypoint: list[str]) -> bool:
@@ -210,4 +214,4 @@ def _makes_a_folder(rules: Rules, entrypoint: list[str]) -> bool:
 def _only_mounted(volumes: list[str], mounted: list[dict[str, Any]]) -> None:
     nameless = set(volumes) - {mount["Target"] for mount in mounted}
     if nameless:
-        raise RefusedError(f"Volumes may not have {sorted(nameless)}: a volume without a name would have no owner.")
+        raise RefusedError(f"Volumes may not contain {sorted(nameless)}: a volume without a name would have no owner.")

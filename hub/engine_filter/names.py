@@ -1,4 +1,4 @@
-"""Patterns for names that become part of a URL's path, without encoded characters and without parts such as '..'."""
+"""Patterns for names that are inserted into a URL's path; they match no encoded characters and no segment '..'."""
 
 from __future__ import annotations
 

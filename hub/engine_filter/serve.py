@@ -34,7 +34,7 @@ def make_app(rules: Rules, socket: str) -> web.Application:
     """Return the filter's web application; ``socket`` is the path of the engine's socket."""
 
     async def engine(app: web.Application) -> AsyncIterator[None]:
-        # There is no limit on the connections or on their time, because requests that follow logs stay open.
+        # Limit neither the number nor the duration of connections, because requests that follow logs stay open.
         connector = UnixConnector(socket, limit=0)
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         async with ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:

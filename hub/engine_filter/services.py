@@ -1,4 +1,4 @@
-"""Rebuilds the body of `services/create`, so that a service has one task that never restarts and no privileges."""
+"""Rebuilds the body of `services/create`, so that a service has no privileges and one task that never restarts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def constraints(where: str, value: Any) -> list[str]:
     for item in texts(where, value):
         if not CONSTRAINT.fullmatch(item):
             raise RefusedError(
-                f"{where} may not have {item!r}: only constraints on a node's id and labels are admitted."
+                f"{where} may not contain {item!r}: only constraints on a node's id and labels are admitted."
             )
     return texts(where, value)
 
@@ -57,7 +57,7 @@ def gpus(where: str, value: Any) -> list[dict[str, Any]]:
     for item in asked:
         count = item.get("DiscreteResourceSpec", {})
         if "Kind" not in count or count.get("Value", 0) < 1:
-            raise RefusedError(f"{where} must each have a DiscreteResourceSpec of Kind GPU, with a Value of 1 or more.")
+            raise RefusedError(f"Each of {where} must have a DiscreteResourceSpec of Kind GPU with a Value above 0.")
     return asked
 
 

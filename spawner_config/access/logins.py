@@ -158,7 +158,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         """Record an attempt as failed, and delete expired failures of all names.
 
         Failures are also stored for names that do not exist, so their number would otherwise grow without limit. A
-        successful login removes the record of its name.
+        successful login removes the failures of its name.
         """
         attempts = self.login_attempts.pop(username, {"count": 0})
         # Insert the entry at the end, so that the dictionary stays sorted by time.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
-"""The number of hashing threads: at most half of the cores, so that many logins cannot keep the hub from doing other
-work."""
+"""The number of hashing threads: half of the cores, but from 1 to 4, so that many logins cannot keep the hub from doing
+other work."""
 HASH_SECONDS = 0.25
 """The approximate time in seconds that bcrypt needs for one hash with the cost factor used here."""
 LONGEST_WAIT = 60.0

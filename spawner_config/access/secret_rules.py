@@ -1,4 +1,4 @@
-"""Rules for the secrets in `.env`, which the hub checks at its start and `make doctor` checks before that.
+"""Rules for the secrets in `.env`. `make doctor` checks them, and the hub checks them again when it starts.
 
 This module imports only the standard library, because `make doctor` runs before any package is installed.
 """
@@ -19,7 +19,7 @@ PASSWORD_BYTES = 72
 DISTINCT_CHARACTERS = 6
 TOKEN = re.compile(r"[0-9a-fA-F]{64}")
 EXAMPLES = {"openssl rand", "changeme", "password", "farandole", "jupyterhub", "administrator", "admin", "secret"}
-"""Words that are too well known for a secret, even if digits and punctuation are added to them."""
+"""Well-known words. A password that is one of them is refused, even if it also has digits and punctuation."""
 MAKE_PASSWORD = "Make one: openssl rand -base64 18"
 MAKE_TOKEN = "Make one: openssl rand -hex 32"
 
@@ -39,7 +39,7 @@ def password_weakness(password: str) -> str | None:
 
 
 def token_weakness(token: str) -> str | None:
-    """Return why the token of hub and proxy is weak, as a phrase that continues "it ..."; None if it is strong."""
+    """Return why the proxy's token is weak, as a phrase that continues "it ..."; None if it is strong."""
     if not TOKEN.fullmatch(token):
         return "is not 64 hexadecimal digits"
     return "repeats a few characters" if len(set(token)) < DISTINCT_CHARACTERS else None
@@ -53,7 +53,7 @@ def check_admin_password(password: str) -> None:
 
 
 def check_proxy_token(environ: Mapping[str, str], called: str = "FARANDOLE_PROXY_TOKEN") -> None:
-    """Raise `SettingsError` if the token of hub and proxy is weak; ``called`` is the token's name in the message."""
+    """Raise `SettingsError` if the proxy's token is weak; ``called`` is the token's name in the message."""
     weakness = token_weakness(environ.get("CONFIGPROXY_AUTH_TOKEN", ""))
     if weakness:
         raise SettingsError(f"{called} is too weak: it {weakness}. {MAKE_TOKEN}")

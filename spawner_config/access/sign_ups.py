@@ -21,7 +21,7 @@ network, so a single customer has many addresses."""
 
 
 class SignUps:
-    """The accounts that users created since the hub started.
+    """The accounts that users have created since the hub started.
 
     The hub keeps them in memory, because the database stores neither the creation time nor the address of an account.
     """
@@ -72,7 +72,7 @@ async def _addresses(hosts: Iterable[str]) -> set[str]:
 
 
 def sender_of(address: str) -> str:
-    """Return the /64 network of an IPv6 address; return any other address unchanged."""
+    """Return the /64 network of an IPv6 address, the IPv4 address in an IPv4-mapped one, or other text unchanged."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from jupyterhub.slugs import safe_slug
 
 LABEL_LENGTH = 63
-"""The longest label of a domain name (RFC 1035). The engine's DNS server does not answer reverse lookups of longer
-names: each lookup would time out after 10 s, and torch looks up a name for each connection."""
+"""The maximum length of a label in a domain name (RFC 1035). If a container's name is longer, the engine's DNS server
+does not answer reverse lookups of the container's address: each lookup times out after 10 s, and torch makes one for
+each connection."""
 
 
 def container_name(prefix: str, user: str, server: str) -> str:

@@ -56,7 +56,7 @@ class UserNetworks:
         internet: bool,
         mtu: int,
     ) -> None:
-        """Store the options that all networks share; ``internet`` is whether servers can reach the internet."""
+        """Store the options that all networks share; if ``internet`` is true, servers can reach the internet."""
         self._client = client
         self._name = name
         self._services = services
@@ -98,7 +98,7 @@ class UserNetworks:
                 await asyncio.to_thread(self._remove_if_empty, name)
 
     def rejoin(self) -> None:
-        """Connect the hub and the proxy to all existing networks, as recreated containers have lost their connections.
+        """Connect the hub and the proxy to all existing networks, because recreated containers lose their connections.
 
         The hub calls this before it looks for running servers, when no other call can be in progress. An error does not
         end the hub or delay the other users: it is logged, and `keep_joined` tries again later.
@@ -167,7 +167,7 @@ class UserNetworks:
             if network is not None:
                 return network
         raise NetworkError(
-            f"No network for {name} could be created in {self._addresses.whole}: "
+            f"The network {name} could not be created in {self._addresses.whole}: "
             f"{refusal.explanation if isinstance(refusal, APIError) else 'all of it is in use'}. "
             "Set FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
         ) from refusal

@@ -92,7 +92,8 @@ class SharedVolumes:
         """Create the volume of a group by means of a container that is never started.
 
         When a new volume is first mounted, the engine gives it the owner of the image's directory at the mount point.
-        The image contains /groups but no directories for individual groups, for which the volume would belong to root.
+        The container therefore mounts the volume at /groups, which the image contains. The image does not contain the
+        path of an individual group, at which the volume would get the owner root.
         """
         volume = folder.volume(self._name)
         if self._is_there(volume):

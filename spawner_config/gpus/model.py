@@ -57,7 +57,7 @@ def distinct(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuRequest:
-    """A server's request for ``count`` GPUs of a class; ``gpu_class`` None accepts any class.
+    """A server's request for ``count`` GPUs of a class, or of any class if ``gpu_class`` is None.
 
     ``together`` is the number of workers that are started together, and that get their GPUs at the same time. If each
     worker got its GPUs separately, two clusters could each hold half of the GPUs that they need and wait for each other

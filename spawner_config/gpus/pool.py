@@ -1,7 +1,7 @@
 """Assigns the GPUs of a machine to servers, in the order of their requests.
 
-The pool needs no lock. It runs on the hub's event loop, and only `GpuPool.acquire` awaits, after it has added its
-request to the queue. Two servers can therefore never get the same GPU.
+The pool needs no lock. It runs on the hub's event loop, and no method awaits while it assigns GPUs: `GpuPool.acquire`
+awaits only after it has added its request to the queue. Two servers can therefore never get the same GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NoGpuError(RuntimeError):
-    """Raised if not enough GPUs are free for a request that may not wait, or if this machine has too few GPUs."""
+    """Raised when too few GPUs are free for a request that may not wait, or when this machine has too few GPUs."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class GpuPool:
         number, total = request.count * request.together, self.total(request.gpu_class)
         if number > total:
             raise NoGpuError(
-                f"This needs {_gpus(number, request.gpu_class)} and this host has {total}. Start fewer workers, or "
-                "choose another profile."
+                f"The start needs {_gpus(number, request.gpu_class)}, but this host has {total}. Start fewer workers, "
+                "or choose another profile."
             )
 
     def _why_not(self, request: GpuRequest) -> str:

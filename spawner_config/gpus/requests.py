@@ -30,10 +30,10 @@ def device_requests(form: str, ids: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def gpu_environment(env: dict[str, str], *, has_gpus: bool) -> dict[str, str]:
-    """Return a server's environment without NVIDIA_VISIBLE_DEVICES, so that only the engine can select GPUs.
+    """Return a server's environment in which NVIDIA_VISIBLE_DEVICES selects no GPUs, so that only the engine can do so.
 
-    A server without GPUs gets the value "void". Otherwise, if NVIDIA's runtime is the engine's default runtime, a
-    server would get all GPUs when its image sets this variable.
+    If the server has no GPUs, the variable is set to "void". Without this value, the server could get all GPUs if
+    NVIDIA's runtime is the engine's default runtime and the image sets the variable.
     """
     rest = {name: value for name, value in env.items() if name != "NVIDIA_VISIBLE_DEVICES"}
     return rest if has_gpus else {**rest, "NVIDIA_VISIBLE_DEVICES": "void"}

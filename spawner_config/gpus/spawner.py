@@ -239,7 +239,7 @@ class GpuSpawner(BurstSpawner):
 
 
 class GpuHandler(APIHandler):  # type: ignore[misc]
-    """``GET /hub/api/farandole/gpus`` returns the GPUs of each class (total, free, held) to any logged-in user."""
+    """``GET /hub/api/farandole/gpus`` returns each class's GPUs (total, free, held, waiting) to any logged-in user."""
 
     gpu_pool: ClassVar[GpuPool]
 

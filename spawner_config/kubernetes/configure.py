@@ -28,10 +28,10 @@ CPU_REQUEST = 0.1
 """The CPU request, in cores, of a server whose profile does not limit CPUs."""
 SCRATCH = "ephemeral-storage"
 SCRATCH_REQUEST_MI = 256
-"""The request for local disk space. Without it, Kubernetes would reserve the full limit for each server."""
+"""The request for local disk space in MiB. Without it, Kubernetes would reserve the full limit for each server."""
 STOP_SECONDS = 5
 END_SECONDS = 10
-"""The grace period in seconds in which a drained or preempted worker can store its last records."""
+"""The grace period in seconds in which a drained or preempted worker can save its journals."""
 GONE_NODE_SECONDS = 30
 """How many seconds a server stays on a node that is not ready or unreachable; the default of Kubernetes is 300."""
 START_SECONDS = 1200
@@ -159,7 +159,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
 
 
 def scratch_request(limit: str) -> str:
-    """Return the ephemeral storage to request, since the API server refuses a request above the limit."""
+    """Return the ephemeral storage to request: at most the limit, because the API server refuses larger requests."""
     amount, unit = limit[:-2], limit[-2:]
     return f"{min(int(amount), SCRATCH_REQUEST_MI)}Mi" if unit == "Mi" else f"{SCRATCH_REQUEST_MI}Mi"
 

@@ -37,8 +37,8 @@ class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
 def keep_watching(reflector: ResourceReflector | None) -> None:
     """Restart a watch that has stopped.
 
-    KubeSpawner's watches give up after about a minute without the API server. The watch keeps the last known state
-    until the API server answers again.
+    KubeSpawner's watches give up after about a minute without the API server. The restarted watch keeps the last
+    known state until the API server answers again.
     """
     if reflector is None or reflector._stopping:
         return

@@ -20,7 +20,7 @@ NO_VOLUME = re.compile(
     "|volume node affinity conflict|PersistentVolume's node affinity|bound to non-existent"
 )
 NO_ROOM = re.compile("Insufficient|Too many pods")
-"""Matches the scheduler's reasons that can disappear when other servers stop."""
+"""Matches the scheduler's messages about missing resources, which become free when other servers stop."""
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 

@@ -122,7 +122,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
                 await self._check_claim()
                 return await self._start_or_refuse()
         except ForeignObjectError as exc:
-            # The start has created nothing, and a pod with this name would belong to the other user, so do not delete
+            # The start has created no pod, and a pod with this name would belong to the other user, so do not delete
             # it.
             raise refused_start(str(exc), reason="owner") from exc
         except ApiException as exc:
@@ -226,7 +226,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         try:
             await exponential_backoff(ask, message, timeout=timeout)
         except (ApiException, ClientError, TimeoutError) as exc:
-            # Do not raise this error, because the user needs the reason why the start failed.
+            # Only log this error. After a failed start, the user needs the reason for that failure, and a stop waits
+            # until the pod is removed anyway.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
     async def _ensure_policy(self) -> None:
@@ -294,7 +295,10 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return code
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the pod's events, and ``queue`` events while it is queued; the hub closes this generator."""
+        """Yield the pod's events, and an event with ``queue`` when the pod enters or leaves a queue of Kueue.
+
+        The hub closes this generator at the end of the start.
+        """
         await self._start_watching_events()
         shown: set[str] = set()
         waits, percent = False, 0.0

@@ -37,7 +37,8 @@ class PodNeeds(Table):
     - ``workers``: whether the workers of a cluster should run near each other, apart, or anywhere
     - ``priority``: the PriorityClass of the workers
     - ``queue``: the queue of Kueue in which the pods wait
-    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None means the limits
+    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None means the limits, or 0.1 CPUs
+      if the CPUs are not limited
     - ``scratch``: how much a server may write outside its volumes; None means FARANDOLE_SCRATCH
     - ``shared_memory``: the size of /dev/shm, which counts towards the server's memory
     """

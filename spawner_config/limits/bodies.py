@@ -56,8 +56,8 @@ class _LimitedRequest(HTTPMessageDelegate):
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
         assert isinstance(start_line, RequestStartLine)
-        # Remove this header, because the hub's proxy forwards it unchanged and tornado would trust it, so clients could
-        # choose the address that the hub sees. In X-Forwarded-For, the last part comes from the proxy itself.
+        # Remove this header. The hub's proxy forwards it unchanged, and tornado would trust it, so clients could choose
+        # the address that the hub sees. tornado uses the last address in X-Forwarded-For instead, which the proxy adds.
         headers.pop("X-Real-Ip", None)
         path = start_line.path.partition("?")[0]
         most = largest_body(path, headers)

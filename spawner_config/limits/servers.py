@@ -20,7 +20,7 @@ class NamedServerLimit:
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Add the limits on workers and on notebook servers."""
+        """Set the limit to the sum of the limits on workers and on notebook servers."""
         self.most = limits.workers_per_user + limits.notebooks_per_user
 
     def __call__(self, handler: Any) -> int:

@@ -43,7 +43,7 @@ def scopes_of_server(spawner: Any) -> list[str]:
 class TokenLimit:
     """Limits the number and the length of a user's tokens.
 
-    - No token may be longer than `LONGEST`, and a user may request at most `requested` tokens.
+    - The note and scopes of a token may have `LONGEST` characters, and a user may request `requested` tokens.
     - If a user already has `most` tokens of all kinds, a new token replaces the one from the oldest browser login at a
       server. Any web page can make a browser log in repeatedly, so these logins must not block servers or other logins.
     - Servers always get their tokens, whose number is limited by the limits on servers.
@@ -62,7 +62,7 @@ class TokenLimit:
         event.listen(orm.APIToken.user, "set", self.check)
 
     def check(self, token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
-        """Raise HTTPError 400 if the token is too long, or if the user has requested too many tokens."""
+        """Raise HTTPError 400 if the note and scopes are too long, or if the user has requested too many tokens."""
         session = None if user is None else object_session(user)
         if user is None or session is None:
             return

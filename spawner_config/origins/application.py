@@ -38,7 +38,7 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
     """JupyterHub with additional handlers that protect the hub's host if users have separate hosts."""
 
     def init_tornado_application(self) -> None:
-        """Create the application, and put the rules for requests that are not for the hub before all other rules."""
+        """Create the application, and put the rules that protect the hub's host before all other rules."""
         super().init_tornado_application()
         if self.subdomain_host:
             own = self.subdomain_host
@@ -122,7 +122,7 @@ class OwnHostHandler(RequestHandler):
     def prepare(self) -> None:
         """Redirect to the hub's own host, or answer 421."""
         if self._own.startswith("https:"):
-            # Only for this host, because any name may lead here, and the hosts below it may belong to others.
+            # Do not include subdomains, because any name may lead here, and the hosts below it may belong to others.
             self.set_header("Strict-Transport-Security", HSTS)
         if self.request.method in SAFE and (self.request.uri or "").startswith("/"):
             self.redirect(f"{self._own}{self.request.uri}")

@@ -67,7 +67,7 @@ class Profile(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSet:
-    """All profiles of a hub, starting with the default profile, its limits, and the GPUs of its machine."""
+    """A hub's profiles, of which the first is the default, its limits, and the GPUs of its machine."""
 
     profiles: tuple[Profile, ...]
     limits: Limits

@@ -1,4 +1,4 @@
-"""The engine features that a swarm requires, which the hub checks at its start and `make doctor` checks before that.
+"""The engine features that a swarm requires. `make doctor` checks them, and the hub checks them again when it starts.
 
 This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """

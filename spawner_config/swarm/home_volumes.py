@@ -99,7 +99,8 @@ class SwarmVolumes(SharedVolumes):
         if refusal:
             raise SharedVolumeError(
                 f"The folder {volume} could not be created in FARANDOLE_SWARM_HOMES: {refusal}. The administrator "
-                "must make sure that the hub's machine has that folder and that user id 1000 owns it (chown 1000:1000)."
+                "must make sure that the hub's machine can access the folder in FARANDOLE_SWARM_HOMES, and that user "
+                "id 1000 owns this folder (chown 1000:1000)."
             )
         self._made.add(volume)
 

@@ -28,9 +28,9 @@ POLL_SECONDS = 0.1
 class UserOverlays(UserNetworks):
     """The networks of a hub's users on a swarm, managed by an engine that is a manager of the swarm.
 
-    The hub's and the proxy's containers are not services, and join the networks with fixed addresses. After a crash,
-    they get the same addresses again, because servers on other machines may have looked up these addresses, and no
-    other container can have taken them.
+    The hub's and the proxy's containers are not services, and join the networks with fixed addresses. Servers on other
+    machines may have looked up these addresses. After a crash, the containers therefore get the same addresses again,
+    which no other container can have taken.
     """
 
     def _specification(self, subnet: IPv4Network) -> dict[str, Any]:
@@ -82,5 +82,5 @@ class UserOverlays(UserNetworks):
             if self._inspect(network["Name"]) is None:
                 return
             time.sleep(POLL_SECONDS)
-        # A network that remains does no harm, because the user's next server uses it again.
+        # Do not raise an error, because the user's next server can use the network that remains.
         app_log.warning("The network %s could not be removed: %s", network["Name"], refusal)

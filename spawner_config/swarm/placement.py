@@ -22,8 +22,8 @@ def choose_node(
 ) -> str | None:
     """Return the id of the best node for a worker of ``cluster``, or None if no node meets the requirements.
 
-    The best node has the fewest workers of this cluster; among equal nodes, it has the fewest workers in total.
-    ``nodes`` and ``services`` (those of the hub) are given as the engine lists them.
+    The best node has the fewest workers of this cluster; among equal nodes, it is the node that the hub has chosen for
+    the fewest servers. ``nodes`` and ``services`` (those of the hub) are given as the engine lists them.
     """
     labels = [each["Spec"].get("Labels") or {} for each in services]
     ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)

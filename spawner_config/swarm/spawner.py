@@ -210,8 +210,8 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
                 **({NODE_LABEL: node} if node else {}),
                 **worker,
             },
-            # With this mode, the service's name resolves to the container itself, as ranks that look up their own names
-            # need.
+            # With this mode, the service's name resolves to the address of the container itself. Ranks need this when
+            # they look up their own names.
             endpoint_spec={"Mode": "dnsrr"},
         )
 

@@ -70,7 +70,7 @@ class Task:
 
     @property
     def end(self) -> str:
-        """A description of how the task ended, for the hub's log."""
+        """A description of how the task ended, for error messages and the hub's log."""
         return f"{self.state}: {self.reason}" if self.reason else self.state
 
 

@@ -46,7 +46,7 @@ class Lab:
         self._take(browser.new_page())
 
     def shoot(self, name: str) -> Path:
-        """Save a picture of the page under this name and return the path of the file."""
+        """Save a screenshot of the page under this name, and return the path of the file."""
         ARTIFACTS.mkdir(exist_ok=True)
         path = ARTIFACTS / f"{name}.png"
         self.page.screenshot(path=path)
@@ -96,7 +96,7 @@ class Lab:
 
 
 def open_panel(lab: Lab) -> Locator:
-    """Open the panel with its icon in the left sidebar, unless the panel is visible already."""
+    """Open the panel with its icon in the left sidebar, unless the panel is already visible."""
     panel = lab.page.locator("#farandole-panel")
     if not panel.is_visible():
         lab.page.locator('.jp-SideBar [data-id="farandole-panel"]').click()

@@ -40,7 +40,7 @@ CUT_OFF = """panel => {
         .filter((part) => part.getBoundingClientRect().right > edge + 1)
         .map((part) => part.outerHTML.slice(0, 200));
 }"""
-"""JavaScript that returns the elements that extend beyond the panel's right edge, unless they are in a scroll area."""
+"""JavaScript that returns the elements beyond the panel's right edge, except in scroll areas, ``pre`` and ``svg``."""
 
 TONE = "status => getComputedStyle(status).getPropertyValue('--fd-tone')"
 """JavaScript that returns the colour of a status."""

@@ -44,7 +44,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["lab", "notebook"])
 def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: Browser) -> Iterator[Page]:
-    """A notebook that is open in JupyterLab or Notebook 7. Its server finds only the environment `bare`."""
+    """A notebook that is open in JupyterLab or Notebook 7. Its server has only the environment `bare`."""
     program = request.param
     write_notebook(tmp_path / "first.ipynb", "")
     own = {"HOME": str(tmp_path), "PATH": str(bare / "bin"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}

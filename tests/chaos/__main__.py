@@ -1,4 +1,7 @@
-"""Injects faults into training runs and checks the runs: `python -m tests.chaos --seed 1 --faults 100`."""
+"""Runs a soak test, which injects faults into training runs and then checks the runs.
+
+For example, `python -m tests.chaos --seed 1 --faults 100` injects 100 faults.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ WORKERS = 3
 
 
 def main() -> int:
-    """Inject the faults and print the results. If a check fails, keep the evidence and return 1."""
+    """Inject the faults and print the results. If there are problems, keep the evidence and return 1."""
     asked = _arguments()
     stop_on_signals()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -53,8 +56,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--site", choices=sorted(SITES), default="local")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--only", type=int, metavar="K", help="fault K of the same soak alone")
-    parser.add_argument("--kinds", type=lambda text: text.split(","), help="of these kinds alone, with commas between")
+    parser.add_argument("--only", type=int, metavar="K", help="inject only fault K of the schedule")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), help="inject only these kinds (comma-separated)")
     return parser.parse_args()
 
 

@@ -70,7 +70,7 @@ note(ended=True, step=state.step)
 
 
 def cell(folder: str) -> str:
-    """Return the code of the cell, whose ranks write their journals to ``folder``."""
+    """Return the code of the training cell. The ranks write their journals to ``folder``."""
     return CELL.format(
         folder=folder,
         samples=SAMPLES,

@@ -150,7 +150,10 @@ class DockerSite(Site):
         return self._at(RUNS) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it is running. Raises: RuntimeError if only the driver ended."""
+        """Return how the run ended, or None while it is running.
+
+        Raises RuntimeError if the driver ended without recording an outcome.
+        """
         self._copy()
         work = self._at(self._work)
         if (work / driver.OUTCOME).exists():
@@ -208,7 +211,7 @@ class DockerSite(Site):
         return [name for name in self._stack.containers() if name.startswith(f"{self._notebook}--")]
 
     def _container(self, target: Step) -> str:
-        """Return the container in which a rank runs. Raises: KeyError if the container no longer exists."""
+        """Return the container in which a rank runs. Raises KeyError if the container no longer exists."""
         # The names of workers' containers end in a hash, which the spawner adds.
         return {name.rpartition("--")[2].rpartition("-")[0]: name for name in self._workers()}[target.worker]
 
@@ -236,7 +239,7 @@ class DockerSite(Site):
 
 @contextmanager
 def docker_site(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub like `site_on`, after waiting until no other session uses this machine's engine."""
+    """Reserve this machine's engine for this session, and run a hub like `site_on`."""
     first.check_local()
     with alone(), site_on(folder) as site:
         yield site
@@ -244,7 +247,7 @@ def docker_site(folder: Path) -> Iterator[DockerSite]:
 
 @contextmanager
 def site_on(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub in containers for a soak test, and check that only the compose file's objects remain afterwards."""
+    """Run a hub in containers for a soak test. Then check that no network or container of a user is left."""
     shares = {"FARANDOLE_GROUP_FOLDERS": f"{GROUP}: {USER}"}
     with (
         Volume.open(folder / "home") as home,
@@ -261,7 +264,7 @@ def site_on(folder: Path) -> Iterator[DockerSite]:
 
 
 def _lend(stack: Stack, home: Volume) -> None:
-    """Create the volume of the user's home from a folder on this machine, before a server's start creates it."""
+    """Create the volume of the user's home from a folder on this machine. Otherwise, the hub would create it."""
     options = {"type": "none", "o": "bind", "device": str(home.folder)}
     given = [word for key, value in options.items() for word in ("--opt", f"{key}={value}")]
     stack.docker("volume", "create", *given, "--label", f"{LABEL}={stack.name}", f"{stack.name}-home-{USER}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.chaos.cell import Life
 
 QUEUED_SECONDS = 5.0
-"""How many seconds of records may be lost when a process is killed, because only its worker had received them."""
+"""How many seconds of its last reports and log lines a killed process may lose, because they were still queued."""
 LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
 REASON = re.compile(r"so (it|the run) was stopped|fewer than the|could not be reached")
 """Words in the allowed reasons for a failure. "rank" is not enough, because errors of a cell also name ranks."""
@@ -34,7 +34,7 @@ def broken(folder: Path, lives: Sequence[Life]) -> list[str]:
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Read ``run.json``. Raises: OSError, ValueError, TypeError, KeyError or AttributeError if this fails."""
+    """Read ``run.json``. Raises OSError, ValueError, TypeError, KeyError or AttributeError if this fails."""
     return RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder)
 
 

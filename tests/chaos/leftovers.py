@@ -19,7 +19,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Leftovers:
-    """Watches the workers and ranks of the hub whose state is in the folder ``state``."""
+    """Finds what the workers and ranks of a hub leave behind. The hub's state is in the folder ``state``."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.chaos.soak import Hit
 
 STOP_SECONDS = 60.0
-"""The longest pause of the training, in seconds, after a rank is stopped. The driver treats the rank as lost after
+"""The longest pause of the training, in seconds, after a rank is suspended. The driver treats the rank as lost after
 about half of this time.
 """
 NOTICED_SECONDS = 5.0

@@ -109,7 +109,7 @@ class LocalSite(Site):
                 self._limit.set(target.pid)
                 mark = Path(memory_mark(str(self._work), fault.rank))
                 mark.touch()
-                # Wait until the rank has removed this file, because it may continue to train before that.
+                # Wait until the rank has removed this file. Until then, it may continue to train.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def hold(self, fault: Fault) -> None:
@@ -137,7 +137,10 @@ class LocalSite(Site):
         return Path(self._task["store"]) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it is running. Raises: RuntimeError if only the driver ended."""
+        """Return how the run ended, or None while it is running.
+
+        Raises RuntimeError if the driver ended without recording an outcome.
+        """
         assert self._driver is not None
         ended = self._driver.poll() is not None
         path = self._work / driver.OUTCOME

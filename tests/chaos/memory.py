@@ -16,7 +16,9 @@ LIMITS = {
     "memory.max": "{size}",
     "memory.swap.max": "0",
 }
-"""The settings of cgroup v1 and v2, in the order in which they must be written. A group has those of one version.
+"""The settings of cgroup v1 and v2, in the order in which they must be written.
+
+A group has only the settings of one version.
 
 Source: Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
 """
@@ -35,7 +37,10 @@ class MemoryLimit:
         self._group = (hierarchy if hierarchy.is_dir() else root) / name
 
     def set(self, pid: int) -> None:
-        """Limit a process. Raises: ProcessLookupError if it does not exist; RuntimeError if no limit can be set."""
+        """Limit the memory of a process.
+
+        Raises ProcessLookupError if the process does not exist, and RuntimeError if no limit can be set.
+        """
         self._group.mkdir(exist_ok=True)
         found = [name for name in LIMITS if (self._group / name).exists()]
         if not set(NEEDED).intersection(found):
@@ -45,7 +50,7 @@ class MemoryLimit:
         (self._group / "cgroup.procs").write_text(str(pid))
 
     def lift(self) -> None:
-        """Remove the limit once the process has ended. Raises: TimeoutError if the process does not end."""
+        """Remove the limit once the process has ended. Raises TimeoutError if the process does not end."""
         wait_until(self._lifted, GONE_SECONDS)
 
     def _lifted(self) -> bool:

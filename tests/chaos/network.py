@@ -24,7 +24,7 @@ class Cut:
         self._pairs = _pairs(one, other)
 
     def make(self) -> None:
-        """Drop all packets between the two processes. Raises: RuntimeError if they have no connection."""
+        """Drop all packets between the two processes. Raises RuntimeError if they have no connection."""
         if not self._pairs:
             raise RuntimeError("there is no connection between the two processes that could be cut")
         for pair in self._pairs:

@@ -25,7 +25,7 @@ class Fault:
     """The target rank, or the rank whose worker is the target."""
     steps: int
     share: float
-    """The fraction of a checkpoint that still fits on a full disk, so that the write fails partway."""
+    """For the kind "disk": the fraction of a checkpoint that fits on the full disk, so that the write fails partway."""
 
     def __str__(self) -> str:
         where = f" {self.rank}" if self.kind in {"rank", "worker", "stop", "cut", "memory"} else ""

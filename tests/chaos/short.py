@@ -19,7 +19,7 @@ WORKERS = 2
 
 
 def assert_survives(site: Site, kinds: Sequence[str], kept: Path) -> None:
-    """Inject each kind of fault into a run on two workers, and check that the run ends well and leaves nothing."""
+    """Inject each kind of fault into a run on two workers, and check that it succeeds and leaves nothing behind."""
     faults = schedule(SEED, len(kinds), kinds, site.backends, WORKERS)
     report = soak(site, faults, workers=WORKERS, kept=kept, say=print)
     print(summary(report))

@@ -31,7 +31,7 @@ class Site(ABC):
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
         """Inject a fault. ``ranks`` holds the last step of each rank, in the order of ranks.
 
-        Raises: KeyError, ProcessLookupError if the target no longer exists.
+        Raises KeyError or ProcessLookupError if the target no longer exists.
         """
 
     @abstractmethod
@@ -52,7 +52,10 @@ class Site(ABC):
 
     @abstractmethod
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it is running. Raises: RuntimeError if only the driver ended."""
+        """Return how the run ended, or None while it is running.
+
+        Raises RuntimeError if the driver ended without recording an outcome.
+        """
 
     @abstractmethod
     def ask_to_end(self) -> None:

@@ -150,7 +150,10 @@ class Disturbed:
             self._problem(problem)
 
     def _hit(self, fault: Fault) -> list[Step]:
-        """Inject a fault and return the ranks before it. Try twice, because the target may die before the fault."""
+        """Inject a fault, and return the last step of each rank before the fault.
+
+        Try twice, because the target may die before the fault is injected.
+        """
         for _ in range(2):
             try:
                 ranks = self._ranks()

@@ -1,4 +1,4 @@
-"""The table that is printed at the end of a soak test."""
+"""The table and the verdict that are printed at the end of a soak test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD = ("fault", "count", "median s", "worst s", "all again s", "steps lost")
 
 
 def summary(report: Report) -> str:
-    """Return a table of each kind's count, seconds without a step, seconds until all ranks trained, and lost steps."""
+    """Return a table of the costs of each kind of fault, followed by the runs that ended early and the problems."""
     kinds = list(dict.fromkeys(hit.fault.kind for hit in report.hits))
     rows = [HEAD, *(_row(kind, [hit for hit in report.hits if hit.fault.kind == kind]) for kind in sorted(kinds))]
     if len(kinds) > 1:

@@ -11,7 +11,10 @@ from spawner_config.origins.hosts import is_domain, is_local, subdomain_hook
 
 
 def url_of(hub: str, path: str) -> str:
-    """Return the URL of a path on the hub at the URL ``hub``. A path below /user/NAME is on the host of that user."""
+    """Return the URL of a path on the hub at the URL ``hub``.
+
+    If the hub has a domain, a path below /user/NAME is on the host of that user.
+    """
     parts, words = urlsplit(hub), path.split("/")
     if words[:2] != ["", "user"] or not is_domain(parts.hostname or ""):
         return f"{hub}{path}"

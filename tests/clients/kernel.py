@@ -90,11 +90,14 @@ class RemoteKernel:
         ]
 
     def execute(self, code: str, *, deadline: float) -> str:
-        """Run ``code`` and return its output as plain text. Raises `CellError` with the traceback if it fails."""
+        """Run ``code`` and return its output as plain text. Raises `CellError` if it fails or takes too long."""
         return self.finish(self.begin(code), code, deadline=deadline)
 
     def finish(self, request: str, code: str, *, deadline: float) -> str:
-        """Wait until the request from `begin` is finished, and return its output. Raises `CellError` if it fails."""
+        """Wait until the request from `begin` is finished, and return its output.
+
+        Raises `CellError` if the code fails or is not finished after ``deadline`` seconds.
+        """
         end = time.monotonic() + deadline
         output: list[str] = []
         replied = idle = False
@@ -146,7 +149,7 @@ class RemoteKernel:
 
 
 def _decode(frame: str | bytes) -> Any:
-    """Return the message in a frame. A binary frame has offsets, the JSON message and buffers, which are ignored."""
+    """Return the message in a frame. A binary frame also contains offsets and buffers. The buffers are ignored."""
     if isinstance(frame, str):
         return json.loads(frame)
     count = int.from_bytes(frame[:4], "big")

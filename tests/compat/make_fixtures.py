@@ -166,7 +166,7 @@ def lost(hub: RunningHub, name: str, options: str, code: str, reports: int) -> I
         wait_until(lambda: all((folder / f"metrics/rank-{rank}.jsonl").exists() for rank in range(2)))
         wait_until(lambda: len(load_run(name)) == reports)
         wait_until(lambda: all(path.stat().st_size > 50 for path in folder.glob("logs/*")))
-        time.sleep(1)  # view.json is written once a second
+        time.sleep(1)  # view.json is written at most once a second
     finally:
         notebook.end()
     (HOME / "end").touch()

@@ -1,4 +1,4 @@
-"""Describes the public interface of a checkout as data, which includes public names, magics and settings.
+"""Describes the public interface of a checkout as data: public names, magics, settings and make targets.
 
 `python -m tests.compat.surface` prints the description of the current checkout as JSON. The module uses only public
 names, so it also runs in checkouts of old commits.
@@ -42,7 +42,7 @@ RUN = [
 STATE = ["commits", "parts", "last", "commit", "restore", "on_commit", "state_dict", "load_state_dict", "sync"]
 CHECKPOINTS = ["folder", "resumed", "save", "wait", "load"]
 CHECKPOINT = ["step", "path", "time", "bytes"]
-"""``RUN``, ``STATE``, ``CHECKPOINTS`` and this list are the public members of classes that public functions return."""
+"""``RUN``, ``STATE``, ``CHECKPOINTS`` and this list name the public members of classes that public functions return."""
 SETTING = re.compile(r"\b(?:FARANDOLE|COMPOSE)_[A-Z][A-Z_]*[A-Z]\b")
 SETTING_FILES = (".env.example", "docker-compose.yml", "hub/kubernetes/site.example/settings.env.example")
 """Files that list the settings for operators."""

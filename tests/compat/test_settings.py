@@ -28,7 +28,10 @@ ADDRESSES = {
     "FARANDOLE_PROXY_ADDRESS": "http://10.96.0.7:8000",
     "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
 }
-"""Variables that the Kubernetes manifests set in addition to the variables in settings.env."""
+"""Variables that a hub on Kubernetes needs in addition to settings.env.
+
+The addresses replace the Service variables that Kubernetes puts into every pod.
+"""
 
 Configure = Callable[[Mapping[str, str]], Any]
 

@@ -45,7 +45,7 @@ def make_state() -> State:
 
 
 def train(state: State, *, until: int, noise: bool) -> list[dict[str, Any]]:
-    """Return this rank's samples and the sum of their losses, for each step."""
+    """Train until the step ``until``. Return this rank's samples and the sum of their losses for each step."""
     seen: list[dict[str, Any]] = []
     for epoch in range(state.epoch, 100):
         state.epoch = epoch

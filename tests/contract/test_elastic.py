@@ -1,4 +1,4 @@
-"""Elastic runs on both backends. Ranks die at given steps, and each sample is trained on exactly once."""
+"""Elastic runs on both backends. Ranks die at given steps, but each sample is trained on exactly once per epoch."""
 
 from collections import Counter
 from itertools import pairwise

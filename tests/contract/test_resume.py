@@ -77,7 +77,7 @@ def test_resuming_gives_the_losses_of_an_uninterrupted_run(cluster, broken, key)
     assert f"resumed from step 8, {broken.id}, written by 2 ranks" in run.notices
     expected = {step: loss for step, loss in losses(whole).items() if step > 8}
     assert losses(run) == pytest.approx(expected, rel=1e-6)
-    # Scaling by powers of two does not round the loss.
+    # The scaler doubles the scale after every two steps. The resumed run continues with the restored scale.
     assert means(run, "scale") == {step: 2.0 ** (1 + step // 2) for step in expected}
     assert [checkpoint.step for checkpoint in run.checkpoints] == [12, 16]
     for made in (whole, run):  # without these checkpoints, the newest run that can be resumed is the failed run again

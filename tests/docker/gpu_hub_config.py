@@ -1,4 +1,4 @@
-"""Configuration of a hub with stand-in GPUs, whose servers are so small that fifty of them can be started at once.
+"""Configuration of a hub with stand-in GPUs. Its servers are so small that fifty of them can be started at once.
 
 A server is a few lines of Perl, which Debian's base image contains. This is enough to test the hub.
 """

@@ -1,6 +1,6 @@
 """A stand-in OpenID provider, which logs in the user that a test chooses.
 
-It enforces RFC 6749 (OAuth 2.0) and RFC 7636 (PKCE).
+It checks requests as RFC 6749 (OAuth 2.0) and RFC 7636 (PKCE) require.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def place(container: str, host: str) -> str:
 
 
 def forget(prefix: str) -> None:
-    """Remove the image names that were added for a push. The images keep their original names."""
+    """Remove the image names with this prefix, which were added for a push. The images keep their original names."""
     names = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
     ours = [name for name in names if name.startswith(prefix)]
     if ours:

@@ -114,7 +114,7 @@ class Stack(RemoteHub):
 
 
 def elsewhere(engine: SecondEngine) -> dict[str, str]:
-    """Return the settings for a hub on another engine, which a tunnel makes available on this machine."""
+    """Return the settings for a hub on another engine. A tunnel makes this hub available on this machine."""
     return {
         "FARANDOLE_BIND": "0.0.0.0",
         "FARANDOLE_DOMAIN": DEFAULT_DOMAIN,

@@ -1,4 +1,4 @@
-"""A short soak test, which injects faults into the hub in containers, where each worker has its own IP address."""
+"""A short soak test on a hub in containers, in which each worker has its own IP address."""
 
 import pytest
 

@@ -283,7 +283,7 @@ def test_only_the_parts_of_the_hub_are_connected(
     hub.connect_container_to_network(part, network, aliases=["hub"])
     hub.disconnect_container_from_network(part, network, force=True)
     for attempt in (hub.stop, hub.remove_container, hub.inspect_container, hub.logs):
-        with refused("a part of the hub"):
+        with refused("one of the hub's own services"):
             attempt(part)
 
 

@@ -1,4 +1,4 @@
-"""GPUs on a hub in containers, which assigns them through the filter in front of an engine with two GPUs."""
+"""GPUs on a hub in containers. The engine has two stand-in GPUs, which the hub assigns through the engine filter."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_two_gpus_and_three_users(gpu_stack: Stack) -> None:
     with gpu_stack.kernel("emmy") as kernel:
         assert devices(gpu_stack, f"{gpu_stack.name}-server-emmy") == []
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
-        with pytest.raises(CellError, match="This needs 3 GPUs of class stand-in and this host has 2"):
+        with pytest.raises(CellError, match="The start needs 3 GPUs of class stand-in, but this host has 2"):
             kernel.execute("%cluster start --workers 3 --profile stand-in --wait", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 1 --profile stand-in", deadline=CELL_SECONDS)
         [worker] = [name for name in gpu_stack.containers() if "--" in name]

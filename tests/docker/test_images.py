@@ -116,7 +116,7 @@ def test_a_given_archive_is_the_only_one_and_in_no_layer(tmp_path: Path) -> None
 
 @pytest.mark.release
 def test_an_unreachable_archive_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The build can only fail if apt does not use any other source."""
+    """The build fails only if apt uses no other source."""
     address = "http://127.0.0.1:9/debian"
     with pytest.raises(BuildError, match="reason is above"):
         build_base(tmp_path, address)

@@ -1,4 +1,7 @@
-"""The origin probe for a hub in containers, over HTTP and TLS. A hub for other machines requires a domain."""
+"""The origin probe for a hub in containers, over HTTP and TLS.
+
+Also tests that a hub that other machines can reach does not start without FARANDOLE_DOMAIN.
+"""
 
 from __future__ import annotations
 

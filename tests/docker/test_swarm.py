@@ -208,7 +208,7 @@ def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(
 
 @contextmanager
 def closed(machines: Swarm) -> Iterator[None]:
-    """Apply the firewall rules that the doctor prints to both machines."""
+    """Apply to both machines the firewall rules that the doctor prints, and remove the rules at the end."""
 
     def change(flag: str) -> None:
         for engine in machines.engines:
@@ -281,7 +281,7 @@ def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStac
 
 
 def back(stack: SwarmStack, user: str, victim: Server) -> bool:
-    """Return whether a new container has replaced that of a dead worker."""
+    """Return whether a new container has replaced the container of the dead worker ``victim``."""
     return any(each.service == victim.service and each.container != victim.container for each in stack.workers(user))
 
 
@@ -305,7 +305,7 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
 
 def test_a_run_continues_without_a_lost_machine(swarm_stack: SwarmStack) -> None:
     machines = swarm_stack.swarm
-    # Start rank 0 on the manager, because its last reports would be lost together with the other machine.
+    # Start rank 0 on the manager. If it ran on the other machine, its last reports would be lost with that machine.
     with machines.resting(), swarm_stack.kernel("lise") as lise:
         lise.execute("%load_ext farandole\n%cluster start --workers 1 --backend torch", deadline=CELL_SECONDS)
     with swarm_stack.kernel("lise") as lise:

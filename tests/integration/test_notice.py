@@ -1,4 +1,4 @@
-"""Tests in which cell a notice from the driver's thread appears while no cell is running."""
+"""Tests that a notice of the driver's thread appears in the cell that started the work, even after the cell ended."""
 
 import time
 

@@ -107,7 +107,7 @@ def test_a_run_continues_while_its_node_is_drained_of_a_worker(site: Site) -> No
     with elastic_run(site, "emmy"):
         which = "--pod-selector=farandole.user=emmy,hub.jupyter.org/servername=main-w1"
         site.node.kubectl("drain", NODE, "--force", "--delete-emptydir-data", which, "--timeout=120s")
-        # The only node accepts no pods now, so that the worker is not replaced yet.
+        # The only node accepts no pods now, so the worker is not replaced yet.
         wait_for_size(site, "emmy", 1)
         site.node.kubectl("uncordon", NODE)
         wait_for_size(site, "emmy", 2)

@@ -72,7 +72,7 @@ def imports_of(path):
 
 
 def module_of(name):
-    """Return this project's module to which an imported name belongs, or None if there is none."""
+    """Return the module of this project to which an imported name belongs, or None if there is no such module."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name or None
@@ -126,7 +126,7 @@ def test_no_module_imports_itself_indirectly():
 
 
 def product_modules(top):
-    """Yield the Python and TypeScript modules below a folder, except for tests and build outputs."""
+    """Yield the Python and TypeScript modules below a folder, but no tests, build outputs, `__init__` or `wire.ts`."""
     for path in (ROOT / top).rglob("*"):
         product = not {"node_modules", "test", "lib"} & set(path.relative_to(ROOT).parts)
         if product and path.suffix in {".py", ".ts", ".tsx"} and path.name not in {"__init__.py", "wire.ts"}:
@@ -177,6 +177,6 @@ def test_every_route_needs_a_login_and_lies_below_ours():
         for verb in ("get", "post", "put", "patch", "delete"):
             method = getattr(handler, verb)
             if method.__qualname__.startswith(handler.__name__):
-                # A wrapped method requires a login, because these classes use no decorator but `web.authenticated`.
+                # A wrapped method requires a login, because `web.authenticated` is the only decorator in these classes.
                 source = inspect.unwrap(method)
                 assert source is not method, f"{handler.__name__}.{verb} needs no login"

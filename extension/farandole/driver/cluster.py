@@ -32,8 +32,8 @@ from farandole.runs.store import RunStore
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
-"""The default timeout for starting a cluster, in seconds. Hubs whose servers may take longer set the variable, because
-a shorter timeout here would hide the hub's own error."""
+"""The default timeout for starting a cluster, in seconds. Hubs whose servers may take longer set
+``FARANDOLE_START_SECONDS``, because a shorter timeout here would hide the hub's own error."""
 
 
 class Cluster:
@@ -158,7 +158,7 @@ class Cluster:
 
     @property
     def store(self) -> RunStore:
-        """The store for new runs, which can be replaced."""
+        """The store for new runs. Assign another store to replace it."""
         return self._runner.store
 
     @store.setter
@@ -167,7 +167,7 @@ class Cluster:
 
     @property
     def ended(self) -> str:
-        """The reason why the cluster was stopped from outside, or an empty string if it was not."""
+        """The reason why the cluster was stopped from outside or did not start, or an empty string otherwise."""
         return self._core.ended
 
     @property
@@ -216,14 +216,15 @@ class Cluster:
                 ``fd.checkpoint`` continues. An empty string means the most recent run with a checkpoint and with this
                 ``name`` or, without a ``name``, the most recent run with a checkpoint that was started in this working
                 directory.
-            watch: called with the run when the run begins. Returns a function that refreshes the display of the run.
+            watch: a function that is called with the run when the run begins, and that returns another function,
+                which refreshes the display of the run.
             detach: whether to return the run immediately. The run continues in the `background`, and `Run.wait` waits
                 for its end.
 
         Raises:
             RankError, RankDiedError: the run failed. Its files are kept.
-            UsageError: the cluster is busy, the cell or the cluster cannot be elastic, or no run has a checkpoint. No
-                run was created.
+            UsageError: the cluster is busy, the cell or the cluster is not suitable for an elastic run, or there is no
+                checkpoint to resume from. No run was created.
             RunNotFoundError: the run to resume does not exist. No run was created.
         """
         self._refuse_while_busy()
@@ -238,7 +239,11 @@ class Cluster:
         return self._runner.background
 
     def stop_run(self, run_id: str) -> Run:
-        """Stop a run in the `background` on all ranks, wait for its end, and return the run."""
+        """Stop a run in the `background` on all ranks, wait for its end, and return the run.
+
+        Raises:
+            DeadlineError: the run does not end within 15 seconds.
+        """
         return self._runner.stop(run_id)
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
@@ -280,7 +285,7 @@ class Cluster:
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
     def check(self) -> Preflight:
-        """Check all ranks and the network between them before training, and report ranks that differ from the others.
+        """Check all ranks and the network between them before training, and return the measurements and the faults.
 
         Raises:
             UsageError: a cell is running.

@@ -16,10 +16,11 @@ class Elastic:
     """The options of an elastic run, which continues from its last commit when ranks are lost and lets new ranks join.
 
     Args:
-        min_ranks: with fewer ranks, the run waits for new ranks, and fails if they do not join in time.
+        min_ranks: the minimum number of ranks. With fewer ranks, the run waits for new ones, and fails if too few join
+            in time.
         max_ranks: the maximum number of ranks, or None for no limit.
-        lr_rule: ``linear`` multiplies learning rates by the new number of ranks divided by the old one; ``none`` keeps
-            them.
+        lr_rule: ``linear`` multiplies learning rates by the new number of ranks divided by the old number. ``none``
+            does not change learning rates.
         hung: how many seconds a rank may take to answer before it is treated as lost.
 
     Raises:

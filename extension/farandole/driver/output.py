@@ -92,7 +92,7 @@ class _Waiting:
     def __init__(self) -> None:
         self.queues: dict[int, _Queue] = {}
         self.firsts: dict[str, set[_Queue]] = {}
-        """The queues whose first item has this key."""
+        """For each key, the queues whose first item has that key."""
         self._holders: Counter[str] = Counter()
 
     def of(self, rank: int) -> _Queue:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_again(cluster: Cluster) -> None:
-    """Show the dashboard and the output of each run that `%cluster attach` has taken over."""
+    """Show dashboard and output of each run that `%cluster attach` has taken over, and the chart if it has ended."""
     for background in cluster.background.values():
         watcher = Watcher(cluster)
         background.watch(watcher)
@@ -29,7 +29,10 @@ def show_again(cluster: Cluster) -> None:
 
 
 def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str, timeout: float | None) -> None:
-    """Show the output of a run until the run ends, and then its chart. If the run failed, raise its error."""
+    """Wait until a run has ended. If the run failed, raise its error.
+
+    For a background run, show the output in the meantime and the chart at the end.
+    """
     run_id = key if key in background else store.find(key).id
     if run_id not in background:
         store.load(run_id).wait(timeout)

@@ -1,4 +1,4 @@
-"""Draws the static view of a run, an SVG chart and a table that remain in a saved notebook.
+"""Draws the static view of a run: an SVG chart and a table that remain in a saved notebook.
 
 The colours have medium brightness and the background is transparent, so that the chart is readable in light and dark
 themes.
@@ -53,7 +53,7 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a number of seconds like 0:07 or 1:02:03."""
+    """Format a number of seconds in the form 0:07 or 1:02:03."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -135,7 +135,7 @@ def _line(part: Sequence[Point], x: Callable[[float], float], y: Callable[[float
 
 
 def _parts(points: Sequence[Point]) -> list[list[Point]]:
-    """Split a line into its parts between values that are NaN or infinite."""
+    """Split a line at the points whose values are all NaN or infinite, and drop these points."""
     parts: list[list[Point]] = [[]]
     for point in points:
         if math.isfinite(point.mean):
@@ -204,7 +204,8 @@ def as_html(rows: Sequence[Sequence[str]]) -> str:
 def static_bundle(run: Run) -> dict[str, str]:
     """Return the chart and the table of a run as a MIME bundle of HTML, SVG and plain text.
 
-    Every notebook viewer can show at least one of these formats.
+    Every notebook viewer can show at least one of these formats. If the run has no reports, the bundle has no SVG, and
+    the other formats say so.
     """
     series, line = run.series(), summary(run)
     rows = table(series, [view.rank for view in run.ranks()])

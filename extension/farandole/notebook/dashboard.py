@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from farandole.runs.run import Run
 
 STATIC = Path(__file__).parent / "static"
-"""Folder of the widget's JavaScript and CSS, which ``extension/labextension/build.py`` builds and wheels contain."""
+"""Folder of the widget's JavaScript and CSS, which ``extension/labextension/build.py`` builds. Wheels contain it."""
 
 if not (STATIC / "dashboard.js").exists():
     msg = "the dashboard is not built; run `make setup`, or `python extension/labextension/build.py` with Node"

@@ -1,4 +1,4 @@
-"""The IPython magics. Each one parses its arguments, calls a method of `Cluster` and displays the result."""
+"""The IPython magics. Each one parses its arguments, calls `Cluster` or `RunStore`, and displays the result."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from farandole.driver.output import Block, label
 
 
 class RankPrinter:
-    """Prints blocks of output, each below a line with its ranks. Consecutive blocks of the same ranks share a line."""
+    """Prints blocks of output below a line with their ranks. Consecutive blocks of the same ranks share the line."""
 
     def __init__(self) -> None:
         self._ranks: tuple[int, ...] = ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_tensorboard() -> None:
-    """Raise UsageError if the packages for event files are missing. Callers check this before a run starts."""
+    """Raise UsageError if the packages for event files are missing. Call this before a run starts."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError as error:
@@ -27,8 +27,8 @@ def check_tensorboard() -> None:
 class TensorBoardWriter:
     """Writes the event files of a run, with one folder ``<run>/tensorboard/rank-<n>`` for each rank.
 
-    TensorBoard therefore draws a series of all ranks in one chart. After an error, nothing more is written, and the run
-    continues with a notice about the error.
+    TensorBoard therefore draws the lines of all ranks for one series in one chart. After an error, nothing more is
+    written, and the run continues with a notice about the error.
     """
 
     def __init__(self, run: Run) -> None:

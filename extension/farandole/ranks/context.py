@@ -26,7 +26,7 @@ def size() -> int:
     """Return the number of ranks in the world.
 
     Returns:
-        int: at least 1, and 1 outside a cluster. In an elastic run the size changes when ranks are lost or added.
+        int: at least 1, and 1 outside a cluster. In an elastic run, the size changes when ranks are lost or added.
     """
     return _number("FARANDOLE_SIZE", default=1)
 

@@ -75,8 +75,8 @@ def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
 def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
     """Register the commit hooks. On a new rank, load the newest commit from this machine or from the run's folder.
 
-    A new rank may be the only remaining rank that has this commit. Returns the checkpoint if the commit came from the
-    run's folder, otherwise None.
+    A new rank loads it because all ranks that had this commit may be lost. Returns the checkpoint if the commit came
+    from the run's folder, otherwise None.
     """
     from farandole.ranks.checkpoints.memory_checkpoint import MemoryCheckpoint
 
@@ -95,7 +95,7 @@ def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
 
 
 def _roll_back(member: ElasticClient, state: State, *, failed: bool) -> None:
-    """Leave a failed world and restore the last commit. Retry if the driver interrupts the rollback."""
+    """Restore the last commit, after leaving the world if it failed. Retry if the driver interrupts the rollback."""
     while True:
         try:
             if failed:
@@ -126,9 +126,10 @@ def restore_last_commit(state: State) -> None:
 
 
 def join(member: ElasticClient, state: State, loaded: run.LoadedCheckpoint | None = None) -> None:
-    """Copy the state with the most commits to all ranks of this world, and scale the learning rate to its size.
+    """Copy the state with the most commits to all ranks of this world.
 
-    ``loaded`` is the checkpoint that this rank has loaded, if this is a new rank.
+    If the run's rule for the learning rate is ``linear``, scale the learning rate to the size of this world. ``loaded``
+    is the checkpoint that this rank has loaded, if this is a new rank.
     """
     from farandole.ranks.training.parallel import rejoin
     from farandole.ranks.world import collectives
@@ -149,7 +150,7 @@ def join(member: ElasticClient, state: State, loaded: run.LoadedCheckpoint | Non
 
 
 def scale_rates(state: State, factor: float) -> None:
-    """Multiply the learning rates of a state's optimizers, and the start and end rates of its schedulers."""
+    """Multiply the learning rates of a state's optimizers and schedulers by ``factor``."""
     for part in state.parts.values():
         for group in getattr(part, "param_groups", ()):
             # max_lr and min_lr belong to OneCycleLR.

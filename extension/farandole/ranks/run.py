@@ -24,7 +24,7 @@ class LoadedCheckpoint:
 
 
 class CurrentRun:
-    """The run that the driver has announced. Both folders are None between runs and without a driver."""
+    """The run that the driver has announced. ``folder`` and ``resume`` are None between runs and without a driver."""
 
     def __init__(self) -> None:
         self.begin("", "")
@@ -48,7 +48,7 @@ class CurrentRun:
             self.begin("", "")
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` before the run ends."""
+        """Call ``callback`` when the run ends."""
         self._exit_callbacks.append(callback)
 
     def on_catch_up(self, state: object, load: Callable[[], LoadedCheckpoint | None]) -> None:

@@ -22,8 +22,8 @@ class Checkpoint:
 def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
     """Return all checkpoints in a run's folder that have readable manifests, oldest first.
 
-    To replace the checkpoint of a step, a writer renames the old checkpoint to ``.old`` before it renames the new one.
-    If the writer was killed in between, the old checkpoint is returned.
+    To replace the checkpoint of a step, a writer renames the old checkpoint to ``.step-<n>.old`` before it renames the
+    new one. If the writer was killed in between, the old checkpoint is returned.
     """
     places = folder / CHECKPOINTS
     found = {one.step: one for place in places.glob(f".{CHECKPOINT_PREFIX}*.old") if (one := _read(place)) is not None}

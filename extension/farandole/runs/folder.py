@@ -108,7 +108,7 @@ def warned(run: str) -> Iterator[None]:
 
 
 def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a file of JSON lines. Incomplete lines are skipped. Raises the errors of `raw_lines`."""
+    """Yield the objects in a file of JSON lines. Invalid lines are skipped. Raises the errors of `raw_lines`."""
     for line in raw_lines(folder, name):
         if (record := parsed_line(line)) is not None:
             yield record
@@ -137,14 +137,17 @@ def parsed_line(line: bytes) -> dict[str, Any] | None:
 
 
 def tail(folder: Path, name: str) -> str:
-    """Return the last `LOG_TAIL_BYTES` of a log as text."""
+    """Return the last `LOG_TAIL_BYTES` bytes of a log as text."""
     with open_regular(folder, name) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
         return file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
 
 
 def code_of(info: RunInfo) -> str:
-    """Return the code of a run's cell. Warn and return an empty string if the code cannot be read."""
+    """Return the code of a run's cell, or an empty string if the file is missing or unreadable.
+
+    Warn if the file is unreadable.
+    """
     with suppress(FileNotFoundError), warned(info.id):
         return read_code(info.folder)
     return ""

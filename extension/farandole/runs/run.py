@@ -33,7 +33,7 @@ class Run:
     def __init__(
         self, info: RunInfo, code: str, sink: Sink | None = None, *, written: Mapping[str, int] | None = None
     ) -> None:
-        """Make a run. For a resumed run, ``written`` is the number of the last message in the files, by kernel id."""
+        """Make a run. To take over a run, ``written`` has the number of the last message in its files, by kernel id."""
         self.code = code
         self._resumed = written is not None
         self._written = written or {}
@@ -249,7 +249,7 @@ class Run:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
 
     def series(self, *, by_rank: bool = True) -> list[Series]:
-        """Return all series, with at most 300 points per line. If ``by_rank`` is true, add a line for each rank."""
+        """Return all series, condensed to at most 300 points per rank. ``by_rank`` adds a line for each rank."""
         with self._lock:
             return drawn(self._tables, by_rank=by_rank)
 

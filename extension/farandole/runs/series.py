@@ -30,7 +30,7 @@ Steps are clipped to this value, because the largest steps that a report can hav
 
 
 class Axis:
-    """Places the reports of one series on the x axis by their step, else by their epoch, else in order of arrival."""
+    """Places the reports of a series on the x axis: by step, by epoch if there is no step, or in order of arrival."""
 
     def __init__(self) -> None:
         self.label = "report"
@@ -123,7 +123,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One point of a chart. ``mean`` is NaN if no value is finite. ``bad`` counts the NaN and infinite values."""
+    """One point of a chart. The statistics are NaN if no value is finite. ``bad`` counts NaN and infinite values."""
 
     x: float
     mean: float

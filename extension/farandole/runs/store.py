@@ -5,6 +5,7 @@
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;
+- ``tensorboard/rank-<n>/`` with TensorBoard event files, if the user requested them;
 - ``records/`` with the journals that workers have saved (see `farandole.driver.recovery.orphaned_runs`).
 """
 
@@ -39,7 +40,7 @@ GIT_SECONDS = 3.0
 
 
 def default_folder() -> Path:
-    """Return the folder in ``$FARANDOLE_RUNS``. The default is ``farandole/runs`` in the home folder."""
+    """Return the folder that ``$FARANDOLE_RUNS`` names. The default is ``farandole/runs`` in the home folder."""
     return Path(os.environ.get("FARANDOLE_RUNS") or Path.home() / "farandole" / "runs")
 
 
@@ -179,11 +180,11 @@ class RunStore:
 
         - ``key`` is an id, the beginning of an id, or a name. If several runs have that name, the newest one with a
           checkpoint is returned.
-        - If ``key`` is empty, the newest run with a checkpoint is returned. Only runs with this ``name`` are
-          considered. Without a name, only runs that were started in the directory ``cwd`` are considered.
+        - If ``key`` is empty, the newest run that has a checkpoint and this ``name`` is returned. Without a ``name``,
+          the newest run that has a checkpoint and was started in the directory ``cwd`` is returned.
 
         Raises:
-            UsageError: the run has no checkpoint.
+            UsageError: no such run has a checkpoint.
             RunNotFoundError: there is no such run.
         """
         if key:
@@ -231,7 +232,10 @@ def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
 
 
 def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
-    """Return the info of a run to take over. If ``run.json`` is unreadable, rename it and use ``about`` instead."""
+    """Return the info of a run to take over, from ``about`` if ``run.json`` is missing or unreadable.
+
+    An unreadable ``run.json`` is renamed.
+    """
     path = folder / "run.json"
     if os.path.lexists(path):
         try:

@@ -46,7 +46,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
 def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
     """Return a progress bar for each running loop.
 
-    A bar has the mean progress of the ranks and the seconds that the slowest rank still needs. While no loop is
+    A bar shows the mean progress of the ranks, and how many seconds the slowest rank still needs. While no loop is
     running, only the bar of the last loop is returned, because many bars would push the charts off the screen.
     """
     names = dict.fromkeys(name for view in ranks for name in view.progress)

@@ -55,14 +55,14 @@ class Sink(Protocol):
 
 
 class Renew(Protocol):
-    """A function that updates the files which are derived from all data of a run."""
+    """A function that updates the files that are derived from all data of a run."""
 
     def __call__(self, version: int, *, last: bool) -> None:
         """Update the files that are older than ``version``. If ``last`` is true, update all files."""
 
 
 class Nowhere:
-    """The sink of a run that was read from disk. It discards all data."""
+    """The sink of a run that this process does not write to disk. It discards all data."""
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
         """Do nothing."""
@@ -116,7 +116,8 @@ class RunFiles:
     def start(self, tell: Callable[[str], None], renew: Renew | None = None) -> None:
         """Write the data in memory, then start the thread.
 
-        - ``tell`` is called with a notice for the user when writing fails for the first time, and when it works again.
+        - ``tell`` is called with a notice for the user when writing starts to fail or works again, and when the derived
+          files cannot be updated any more.
         - ``renew`` is called on the thread to update the derived files. Its argument is a version number that grows
           with each addition. `close` calls ``renew`` once more.
         """
@@ -143,10 +144,10 @@ class RunFiles:
                 self._numbers[kernel] = number
 
     def replace(self, name: str, text: Text) -> None:
-        """Replace a whole file of the run. Readers see either the old content or the new content.
+        """Replace a whole file of the run at the next write. Readers see either the old content or the new content.
 
-        If ``text`` is a function, it is called only when the file is written. Content that many ranks change within a
-        short time is therefore made only once.
+        If ``text`` is a function, it is called only when the file is written. Content that many ranks change between
+        two writes is therefore made only once.
         """
         with self._pending:
             self._replaces[name] = text
@@ -159,7 +160,7 @@ class RunFiles:
             self._tell(news)
 
     def close(self) -> None:
-        """Write all data for the last time and end the thread. If writing fails, the thread first retries."""
+        """Write all data for the last time and end the thread. If writing fails, the thread retries before it ends."""
         try:
             if not self._closed.is_set():
                 self._closed.set()

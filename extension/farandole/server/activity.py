@@ -86,9 +86,9 @@ class ActivityKernelManager(AsyncMappingKernelManager):
 def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> datetime:
     """Return when a server was last used.
 
-    This is the current time if a kernel is executing a request, otherwise the time of the last execution or saved file.
-    ``settings`` are the settings of the server's web application. HTTP requests do not count as use, because open pages
-    and drivers send them every few seconds.
+    This is the current time if a kernel is executing a request. Otherwise, it is the latest of the server's start, the
+    last activity of a kernel and the last saved file. ``settings`` are the settings of the server's web
+    application. HTTP requests do not count as use, because open pages and drivers send them every few seconds.
     """
     if manager.busy:
         return utcnow()

@@ -150,9 +150,10 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
 
 
 def keep_https(settings: dict[str, Any]) -> None:
-    """If the hub has HTTPS, let browsers refuse plain HTTP to this server's host for a year (HSTS).
+    """If the hub uses HTTPS, set ``Secure`` for the XSRF cookie, and enable HSTS for a year.
 
-    JupyterHub's extension sets ``Secure`` for its login cookie, but not for the XSRF cookie.
+    JupyterHub's extension sets ``Secure`` only for its login cookie. HSTS makes browsers refuse plain HTTP to this
+    server's host.
     """
     if os.environ.get("JUPYTERHUB_HOST", "").startswith("https:"):
         settings["xsrf_cookie_kwargs"] = {**settings.get("xsrf_cookie_kwargs", {}), "secure": True}

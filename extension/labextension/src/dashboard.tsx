@@ -1,8 +1,8 @@
 /**
  * The dashboard of a run, which is the front end of an anywidget.
  *
- * The kernel sets the trait `view` (see runs/view.py). The traits `per_rank`, `log_scale` and `stopping` hold what the
- * user has chosen.
+ * The kernel sets the trait `view` (see runs/view.py). The traits `per_rank`, `log_scale` and `stopping` contain the
+ * user's choices.
  */
 
 import { useState, type JSX } from "react";

@@ -6,7 +6,7 @@ import type { GpuUsage, RunSummary } from "./wire";
 
 const NOTHING = "–";
 
-/** Format a number with few digits, for example 0.3139, 3,578 or 1.20e-5. */
+/** Format a number with few digits, e.g. 0.3139, 3,578 or 1.20e-5. */
 export function number(value: number | null): string {
   if (value === null) return NOTHING;
   const size = Math.abs(value);
@@ -14,7 +14,7 @@ export function number(value: number | null): string {
   return size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
 }
 
-/** Format a number of bytes, for example 640 MB or 2.4 GB. */
+/** Format a number of bytes, e.g. 640 MB or 2.4 GB. */
 export function bytes(value: number | null): string {
   if (value === null) return NOTHING;
   if (value < 1e3) return `${Math.round(value)} B`;
@@ -23,12 +23,12 @@ export function bytes(value: number | null): string {
   return `${(value / 1e9).toFixed(1)} GB`;
 }
 
-/** Format the used and the total bytes, for example 2.4 GB / 17.2 GB. */
+/** Format the used and the total bytes, e.g. 2.4 GB / 17.2 GB. */
 export function bytesOf(value: number | null, total: number | null): string {
   return total === null ? bytes(value) : `${bytes(value)} / ${bytes(total)}`;
 }
 
-/** Format a data rate in bytes per second, for example 640 kB/s. */
+/** Format a data rate in bytes per second, e.g. 640 kB/s. */
 export function rate(value: number | null): string {
   return value === null ? NOTHING : `${bytes(value)}/s`;
 }
@@ -37,13 +37,13 @@ export function percent(value: number | null): string {
   return value === null ? NOTHING : `${Math.round(value)} %`;
 }
 
-/** Format the duration of a step, for example 33.1 ms or 1.2 s. */
+/** Format the duration of a step, e.g. 33.1 ms or 1.2 s. */
 export function stepTime(seconds: number | null): string {
   if (seconds === null) return NOTHING;
   return seconds < 1 ? `${number(Number((seconds * 1000).toPrecision(3)))} ms` : `${number(seconds)} s`;
 }
 
-/** Format a number of seconds, for example 0:07, 1:02:03 or 2 d 3 h. */
+/** Format a number of seconds, e.g. 0:07, 1:02:03 or 2 d 3 h. */
 export function duration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
@@ -52,7 +52,7 @@ export function duration(seconds: number): string {
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
-/** Format a time in seconds since the epoch as the time of day. The date is added unless it is today's. */
+/** Format a time in seconds since the epoch as the time of day. The date is added unless it is today. */
 export function clock(time: number, now: Date, locale?: string): string {
   const date = new Date(time * 1000);
   const hour = date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });

@@ -1,4 +1,4 @@
-/** Tests of the URL of the websocket. */
+/** Tests of the websocket's URL. */
 
 import type { ServerConnection } from "@jupyterlab/services";
 

@@ -2,7 +2,7 @@
  * @jest-environment node
  */
 
-/** Checks that imports between modules have no cycles, not even for types, and that folders stay small. */
+/** Checks the imports between modules, including those of types, and that folders stay small. */
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";

@@ -1,4 +1,4 @@
-/** Tests of the plugins with simulated parts of JupyterLab. */
+/** Tests of the plugins with simulated objects of JupyterLab. */
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";

@@ -1,4 +1,4 @@
-/** Tests of pure functions for formats, filters, virtual rows, pages, comparisons and other things. */
+/** Tests of pure functions, such as those for formats, filters, virtual rows, pages and comparisons. */
 
 import { compare, labels } from "../src/charts/comparison";
 import { OVERSCAN, rowsOf, scrollTo } from "../src/components/runs/virtualRows";

@@ -111,8 +111,8 @@ def _check_readable(path: Path) -> None:
         ) from exc
     except OSError as exc:
         raise CertificateError(
-            f"{path} cannot be read ({exc.strerror}). User id {USER} must be able to: "
-            f"chown -R {USER} FOLDER; chmod -R u+rX FOLDER, with the folder that FARANDOLE_TLS_FOLDER names."
+            f"{path} cannot be read ({exc.strerror}). User id {USER} must be able to read it. Run "
+            f"`chown -R {USER} FOLDER; chmod -R u+rX FOLDER` with the folder that FARANDOLE_TLS_FOLDER names."
         ) from exc
 
 

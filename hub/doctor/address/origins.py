@@ -31,7 +31,7 @@ def check_origins(deployment: Deployment) -> Finding:
         return fault(
             CHECK,
             f"FARANDOLE_DOMAIN is not set, and {open_by} lets other machines reach the hub: the hub does not start.",
-            "Set FARANDOLE_DOMAIN in .env to the hub's host, below which the hosts of users are.",
+            "Set FARANDOLE_DOMAIN in .env to the hub's host name. The host names of users are below it.",
         )
     return judge_names(domain or DEFAULT_DOMAIN)
 

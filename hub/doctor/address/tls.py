@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 CHECK = "certificate"
 SOON = timedelta(days=21)
 CONNECT_SECONDS = 30.0
-"""The time limit of a connection. Caddy obtains the certificate of a host at the first connection."""
+"""The time limit in seconds for a connection, during which Caddy may first have to obtain a certificate."""
 
 
 def check_tls(deployment: Deployment) -> Finding:
-    """Check the folder FARANDOLE_TLS_FOLDER with the compose profile `tls`, otherwise the hub's public address."""
+    """Check the files of the compose profile `tls` if it is enabled, otherwise the certificate at the hub's address."""
     users = deployment.get("FARANDOLE_ORIGINS") != "one"
     domain = deployment.get("FARANDOLE_DOMAIN") or (DEFAULT_DOMAIN if users else "")
     if "tls" in deployment.profiles:

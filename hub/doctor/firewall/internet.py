@@ -31,7 +31,7 @@ PRIVATE = tuple(
 )
 """Address ranges that are not on the internet. 168.63.129.16 looks public, but belongs to a service of Azure."""
 METADATA = tuple(map(IPv4Address, ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
-"""The metadata services of most clouds, Alibaba Cloud, Azure and Oracle Cloud, which give out credentials."""
+"""The metadata services, which give out credentials: of most clouds, Alibaba Cloud, Azure and Oracle Cloud."""
 SWARM_PORTS = frozenset({"111", "2049", "2377", "4789", "7946"})
 """The ports of NFS and of the swarm, including VXLAN, which the machines of a swarm leave open to each other."""
 
@@ -118,7 +118,7 @@ def closing_commands(subnets: str, opened: Sequence[IPv4Network] = ()) -> tuple[
 
 
 def swarm_commands(opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
-    """Return these commands for a machine of a swarm, where traffic within users' own networks bypasses the rules."""
+    """Return the commands for a machine of a swarm, whose rules do not apply to traffic within users' own networks."""
     ports = _list(sorted(SWARM_PORTS, key=int), ",")
     return (
         *_commands(f"-i {SWARM_WAY}", tuple(map(str, opened))),

@@ -28,7 +28,7 @@ Origin = IPv4Network | str
 
 
 def list_rules(chain: str) -> str | None:
-    """Return the rules of a chain; None if this user may not list them."""
+    """Return the rules of a chain; None if `iptables` is missing or fails, for example because only root may run it."""
     return output("iptables", "-w", "5", "-S", chain, seconds=COMMAND_SECONDS)
 
 

@@ -2,7 +2,7 @@
 """A stand-in for NVIDIA's hook, which adds the GPUs in NVIDIA_VISIBLE_DEVICES to a container.
 
 The engine runs `nvidia-container-runtime-hook prestart` after it has made the container's mounts and before it changes
-the root directory. The hook reads the container's state as JSON from its standard input. It only needs Python.
+the root directory. The hook reads the container's state as JSON from its standard input. It needs only Python.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, kw_only=True)
 class Remains:
-    """What a killed engine has left in the control groups ``name`` and in ``folder``.
+    """The remains of a killed engine in the control groups ``name`` and in ``folder``.
 
     ``containerd`` is the socket of the engine's containerd.
     """

@@ -139,7 +139,7 @@ class OneNode:
         return [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
 
     def patch_status(self, **status: Any) -> None:
-        """Change the node's status through the API, because this version of kubectl cannot.
+        """Change the node's status through the API, because this version of kubectl cannot change a status.
 
         Raises `HTTPError` if the API server refuses the change.
         """

@@ -1,4 +1,7 @@
-"""Tests that README and docs name only existing files, make targets and settings. Sphinx checks links within docs/."""
+"""Tests that README links to existing files, and that README and docs name existing make targets and settings.
+
+Sphinx checks the links within docs/.
+"""
 
 from __future__ import annotations
 

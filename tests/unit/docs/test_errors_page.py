@@ -80,7 +80,9 @@ NOT_FOR_USERS = {
     "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
 }
-"""For each file, the raise statements without a message on the page: the beginning of the line, and the reason."""
+"""The raise statements whose messages are not on the page. Each file has a dict from the beginnings of the lines to the
+reasons.
+"""
 
 
 def test_the_page_lists_the_messages_of_the_code() -> None:

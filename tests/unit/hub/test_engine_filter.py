@@ -199,7 +199,7 @@ async def test_a_limit_on_the_disk_of_a_container_is_admitted(client: Client, en
         ({"Binds": ["foreign:/x"]}, "'foreign' does not belong to this hub"),
         ({"Binds": ["farandole-x:/x:rw,shared"]}, "Binds"),
         ({"Binds": ["farandole-2-home-ann:/x"]}, "'farandole-2-home-ann' does not belong to this hub"),
-        ({"Binds": ["farandole-state:/x"]}, "parts of the hub"),
+        ({"Binds": ["farandole-state:/x"]}, "only for the hub's own services"),
         ({"Mounts": [mount(Type="bind", Source="/")]}, "Mounts.Type"),
         ({"Mounts": [mount(Source="/etc")]}, "not paths of the host"),
         ({"Mounts": [mount(VolumeOptions={"DriverConfig": {"Options": {"o": "bind"}}})]}, "DriverConfig"),
@@ -211,7 +211,7 @@ async def test_a_limit_on_the_disk_of_a_container_is_admitted(client: Client, en
         ({"NetworkMode": "bridge"}, "'bridge' does not belong to this hub"),
         ({"NetworkMode": "container:foreign"}, "neither a name nor an id"),
         ({"NetworkMode": "../containers/ours"}, "neither a name nor an id"),
-        ({"NetworkMode": "engine"}, "only for the parts of the hub"),
+        ({"NetworkMode": "engine"}, "only for the hub's own services"),
         ({"NetworkMode": ""}, "NetworkMode is missing"),
         ({"PidMode": "host"}, "PidMode"),
         ({"IpcMode": "host"}, "IpcMode"),
@@ -281,7 +281,7 @@ async def test_what_reaches_the_host_is_refused_by_name(
         ({"MacAddress": "02:42:ac:11:00:02"}, "MacAddress"),
         ({"NetworkingConfig": {"EndpointsConfig": {"bridge": {}}}}, "'bridge' does not belong to this hub"),
         ({"NetworkingConfig": {"EndpointsConfig": {"farandole-user-ann": {"IPAddress": "1.2.3.4"}}}}, "IPAddress"),
-        ({"NetworkingConfig": {"EndpointsConfig": {"engine": None}}}, "only for the parts of the hub"),
+        ({"NetworkingConfig": {"EndpointsConfig": {"engine": None}}}, "only for the hub's own services"),
     ],
 )
 async def test_other_keys_of_a_container_are_checked(client: Client, changes: dict[str, Any], named: str) -> None:

@@ -149,7 +149,7 @@ async def test_a_service_without_gpus_sees_none(asked: list[Any], extra: list[st
     [
         ("Name", "other-server", "does not belong to this hub"),
         ("Mode", {"Global": {}}, "Mode"),
-        ("Labels", {"farandole.role": "service"}, "parts of the hub"),
+        ("Labels", {"farandole.role": "service"}, "the hub's own services"),
         ("EndpointSpec", {"Mode": "dnsrr", "Ports": [{"PublishedPort": 22}]}, "Ports"),
         ("EndpointSpec", {"Mode": "vip"}, "Mode"),
         ("UpdateConfig", {"Parallelism": 2}, "UpdateConfig"),
@@ -159,7 +159,7 @@ async def test_a_service_without_gpus_sees_none(asked: list[Any], extra: list[st
         ("TaskTemplate.Networks", [], "one network"),
         ("TaskTemplate.Networks", [{"Target": "farandole-user-ada"}, {"Target": "back"}], "one network"),
         ("TaskTemplate.Networks", [{"Target": "farandole-user-ada", "Aliases": ["hub"]}], "Aliases"),
-        ("TaskTemplate.Networks", [{"Target": "back"}], "parts of the hub"),
+        ("TaskTemplate.Networks", [{"Target": "back"}], "the hub's own services"),
         (
             "TaskTemplate.Placement",
             {"Constraints": ["node.role==manager"]},

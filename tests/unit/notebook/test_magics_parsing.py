@@ -121,7 +121,7 @@ def test_without_a_hub_the_remedy_is_local(shell, line):
         ("start --workers -3", "number of workers must be at least 1, not -3"),
         ("start --ranks 0 --local", "number of ranks must be at least 1, not 0"),
         ("start --workers many", "invalid int value: 'many'"),
-        ("start --workers 3 --local", "this machine is the only worker, not 3; use more `--ranks`"),
+        ("start --workers 3 --local", "only worker, so 3 workers cannot be started; use more `--ranks`"),
         ("start --backend mpi --local", "no backend 'mpi'; choose one of horovod, torch, none"),
         ("start --name Big_One --local", "'Big_One' cannot be a cluster's name; use 1 to 24 lower-case"),
         ("start --sideways", "unrecognized arguments: --sideways"),

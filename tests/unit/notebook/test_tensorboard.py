@@ -1,4 +1,4 @@
-"""Tests that TensorBoard's own reader can read the event files of a run."""
+"""Tests that TensorBoard's own reader can read a run's event files, and that errors end only these files."""
 
 import builtins
 from types import SimpleNamespace

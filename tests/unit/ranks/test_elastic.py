@@ -1,4 +1,4 @@
-"""Tests of fd.elastic and of a rank's membership, within one process. A second thread acts as the driver."""
+"""Tests for fd.elastic and a rank's membership, within one process. A second thread acts as the driver."""
 
 import threading
 import time

@@ -334,7 +334,7 @@ def test_a_replayed_run_continues_without_duplicates(store, faults):
 
 
 def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(store):
-    """Ranks are renumbered, so a file contains messages from several kernels, in another order than the journals."""
+    """Ranks are renumbered, so a file contains messages from several kernels, in another order than in the journals."""
     run = create(store)
     messages = [("a", 1, 0), ("b", 1, 1), ("a", 2, 1), ("b", 2, 0), ("a", 3, 1)]
 

@@ -1,4 +1,4 @@
-"""Tests for what Farandole's extension for notebook servers changes in the answers of Jupyter Server."""
+"""Tests for how Farandole's extension changes the responses of notebook servers."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ def test_the_page_has_all_but_the_token(copied):
     provider = Provider()
     settings = {"page_config_hook": provider.page_config_hook} if copied else {}
     hide_token(SimpleNamespace(identity_provider=provider, web_app=SimpleNamespace(settings=settings)))
-    # JupyterHub's extension copies the hook now if it is loaded after Farandole's extension.
+    # If JupyterHub's extension is loaded after Farandole's extension, it copies the hook only now.
     settings["page_config_hook"] = settings["page_config_hook"] if copied else provider.page_config_hook
     shared = {"appName": "JupyterLab"}
     assert settings["page_config_hook"](None, shared) == {"appName": "JupyterLab", "hubUser": "ada", "token": ""}

@@ -1,4 +1,4 @@
-"""The browser client, tested against a fake hub with prepared answers."""
+"""Tests for the browser client, with a fake hub that sends prepared answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED = (200, f"data: {json.dumps({'failed': True, 'message': 'no room'})}\n\n"
 
 @contextmanager
 def hub(*progress: tuple[int, str]) -> Iterator[str]:
-    """Run a hub that accepts every login. Its answers about a start follow ``progress``. The last one repeats."""
+    """Run a hub that accepts all logins. It answers progress requests with ``progress`` and repeats the last answer."""
     answers = list(progress)
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The soak's checks find all damage in a run's files. Each kind of damage has a separate check."""
+"""Tests that the checks of the soak test accept an undamaged run, and find each kind of damage in a run's files."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The soak finds everything that a run leaves behind: processes, temporary folders, and copies in shared memory."""
+"""Tests that the soak test finds the processes, temporary folders and copies in shared memory that a run has left."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def record():
 
 @pytest.fixture
 def rank(tmp_path, record):
-    """A process of the hub that looks like a rank and has a file open in the folder."""
+    """A process that looks like a rank of the hub, and has a file open in the temporary folder."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, "ipykernel", str(record / "0.frames")],
         env={"HOME": str(tmp_path / "homes" / "ada")},

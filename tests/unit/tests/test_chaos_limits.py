@@ -1,4 +1,4 @@
-"""The soak reports faults that cost more than their limit, and faults without an effect."""
+"""Tests that the soak test reports faults that exceed their limits or have no effect, and too many runs given up."""
 
 from dataclasses import replace
 

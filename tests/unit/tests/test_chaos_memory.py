@@ -1,4 +1,4 @@
-"""A memory limit applies to one process, with both versions of cgroups; a test as root uses real cgroups."""
+"""Tests for the memory limit of one process, with both versions of cgroups. Root also runs a test with real cgroups."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""With the same seed, a soak injects the same faults, all kinds equally often, and it alternates between backends."""
+"""Tests for the schedule of a soak test: reproducible faults, equally frequent kinds, and alternating backends."""
 
 from collections import Counter
 

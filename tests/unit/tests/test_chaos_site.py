@@ -1,4 +1,4 @@
-"""A soak reverts its changes to the machine even after errors, and works without programs that are missing."""
+"""Tests that a soak test reverts its changes to the machine even after errors, and works if programs are missing."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A soak injects all its faults even if a run fails, and reports all problems."""
+"""Tests that a soak test injects all its faults even if a run fails, and reports all problems."""
 
 import time
 
@@ -23,7 +23,7 @@ REASON = "rank 1 (worker w1) was lost, so the run was stopped"
 
 
 class Pretended(Site):
-    """Fake runs that make progress at each check. Faults with the given numbers make a run hang or end."""
+    """A site with fake runs that make progress at each check. Faults with the given numbers make a run hang or end."""
 
     kinds = ("rank", "worker", "driver")
 

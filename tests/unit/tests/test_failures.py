@@ -1,4 +1,4 @@
-"""A failed test is reported even if what belongs to its report cannot be read."""
+"""Tests that texts are added to the report of a failed test, and that a text that cannot be read causes no error."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The pure functions of the tests' own Kubernetes node."""
+"""Tests for the functions of the tests' Kubernetes node that need no running node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lanes of `make test` include every test."""
+"""Tests that the lanes of `make test` include every test, and that a failed lane is reported."""
 
 from pathlib import Path
 

@@ -34,7 +34,10 @@ class BackgroundRun:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, watch: Watch) -> None:
-        """Call ``watch`` now. The function that it returns is called on the loop's thread until the run has ended."""
+        """Call ``watch`` now. Call the function that it returns on the loop's thread until the run has ended.
+
+        If the run has already ended, that function is called once, on this thread.
+        """
         self._refresh = watch(self.run)
         if self._over.is_set():
             # The run has already ended, so nothing else would refresh the view to show the final status.
@@ -50,7 +53,9 @@ class BackgroundRun:
     ) -> None:
         """Start the task that drives the run.
 
-        - ``check`` raises an error if the replies show that the run failed, and ``fail`` records that error in the run.
+        - ``work`` follows the run to its end and returns the replies.
+        - ``check`` raises an error if the replies show that the run failed.
+        - ``fail`` records an error from ``work`` or ``check`` in the run.
         - ``ended`` is the time at which the run ended, in seconds since the epoch, if the run ended before this driver
           took it over.
         """

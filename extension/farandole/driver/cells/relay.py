@@ -14,8 +14,8 @@ from farandole.runs.run import Run
 
 Show: TypeAlias = Callable[[Block], None]
 Watch: TypeAlias = Callable[[Run], Callable[[], None]]
-"""A callback that receives a new run. The function that it returns is called about ten times a second, and once more
-after the run has ended."""
+"""A callback that receives a run to show. The function that it returns is called about ten times a second, and once
+more after the run has ended."""
 
 
 class OutputRelay:

@@ -43,7 +43,7 @@ from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 CATCH_UP_SECONDS = 30.0
-"""How many seconds `attach` spends reading what ranks sent earlier. Anything left is read in the background."""
+"""How many seconds `attach` spends on reading the earlier messages of each run. The rest is read in the background."""
 STOP_SECONDS = 15.0
 """How many seconds a stopped run may take to end."""
 NOT_BEGUN = "interrupted before its cell began"
@@ -52,7 +52,7 @@ RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """The arguments of `Cluster.train`, and the notebook cell that called it as ``origin``."""
+    """The arguments of `Cluster.train` that define the run. ``origin`` is the notebook cell that called the method."""
 
     code: str
     name: str | None = None
@@ -106,7 +106,11 @@ class CellRunner:
         return self._loop.call(work, pump=errand.pump, wake=errand.wake).run
 
     def stop(self, run_id: str) -> Run:
-        """Stop a run in the `background` on all ranks, wait up to `STOP_SECONDS` until it has ended, and return it."""
+        """Stop a run in the `background` on all ranks, wait for its end, and return the run.
+
+        Raises:
+            DeadlineError: the run has not ended after `STOP_SECONDS`.
+        """
         background = self.background[run_id]
         if not background.run.status.ended:
             self._loop.call(self._core.interrupt())
@@ -120,7 +124,7 @@ class CellRunner:
             self._loop.call(background.let_go())
 
     def take_up(self) -> None:
-        """Take over the runs in the workers' journals whose end is not yet recorded in the store."""
+        """Take over the runs in the workers' journals, except runs whose end is already recorded in the store."""
         self._loop.call(self._take_up_all(orphaned_workers(self.store, self._core.name)))
 
     def complete(self) -> None:
@@ -167,14 +171,14 @@ class CellRunner:
             run = await self._begin(request, source)
             background = BackgroundRun(run)
             try:
-                # The watch begins before the cell, as in `RunView.begin`, so that it does not miss the first reports.
+                # `watch` is called before the cell begins, so that the dashboard does not miss the first reports.
                 if watch is not None:
                     await errand.run(partial(background.watch, watch))
             except asyncio.CancelledError:
                 await asyncio.to_thread(run.finish, Status.INTERRUPTED, NOT_BEGUN)
                 raise
-            # The background task inherits the lock. If this task released it first, a `scale` could change the cluster
-            # before the background task acquires it, and the size in run.json would be wrong.
+            # The background task inherits the lock. If this task released it first, a `scale` call could change
+            # the cluster before the background task acquired the lock, and the size in run.json would be wrong.
             work = _releasing(held.pop_all(), self._work(run, background.relay, request.elastic))
             await self._go_on(background, work)
         return background

@@ -1,4 +1,4 @@
-"""The driver's part of ``%push`` and ``%pull``."""
+"""The driver's side of ``%push`` and ``%pull``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.exceptions import RankDiedError, RankError, TransferError
 from farandole.protocol import PUSH_TARGET
 
 BROADCAST_BYTES = 1_000_000
-"""Pickled values of at least this many bytes are sent only to rank 0, which broadcasts them over the backend."""
+"""If the pickle of all values has at least this many bytes, `push` with ``broadcast`` sends it only to rank 0."""
 CHUNK_BYTES = 4_000_000
 """The size of the chunks in which values are sent, in bytes. Jupyter Server accepts websocket messages of up to 10 MiB.
 """
@@ -45,7 +45,7 @@ def pack(values: Mapping[str, Any]) -> bytes:
 async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, broadcast: bool) -> None:
     """Set pickled values as variables on ranks.
 
-    With `broadcast`, values of `BROADCAST_BYTES` or more are sent only to rank 0, which broadcasts them to the others.
+    With `broadcast`, a pickle of `BROADCAST_BYTES` or more is sent only to rank 0, which broadcasts it to the others.
     """
     key = uuid.uuid4().hex
     through_root = broadcast and len(blob) >= BROADCAST_BYTES and len(kernels) > 1
@@ -90,7 +90,7 @@ class Pulls:
             values: dict[str, Any] = pickle.loads(self._blobs.pop(rank))
         except Exception as exc:
             raise TransferError(
-                f"{', '.join(names)} of rank {rank} cannot be rebuilt here: {exc}. Its classes must be importable in "
-                "this kernel too; or pull plain data."
+                f"{', '.join(names)} of rank {rank} cannot be unpickled here: {exc}. Make the classes of the values "
+                "importable in this kernel too, or pull plain data."
             ) from exc
         return values

@@ -32,7 +32,7 @@ class ControlService:
         self._scale_request: Mapping[str, Any] | None = None
         # Scale requests run one after another. If several are waiting, only the latest takes effect.
         self._scale_lock = asyncio.Lock()
-        # A stop that was cancelled halfway would leave workers behind, so `end` waits for it.
+        # `end` waits until a stop is complete, because a stop that is cancelled halfway would leave workers behind.
         self._stop_lock = asyncio.Lock()
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class ControlService:
                 self._scale_request = None
 
     async def _stop(self, _request: Mapping[str, Any]) -> None:
-        """Stop the cluster and interrupt its running cell. Cells that are waiting or start later raise an error."""
+        """Stop the cluster and interrupt its running cell. Cells that are waiting or begin later raise an error."""
         core = self._core
         core.check_not_ended()
         self._progress(f"cluster {core.name!r} is being stopped from the panel")
@@ -121,7 +121,7 @@ class ControlService:
         await self._interrupt([run])
 
     async def _interrupt(self, runs: list[str]) -> None:
-        """Interrupt the running cell, and give its run a while to end so that the run's files record the end."""
+        """Interrupt the running cell, and give ``runs`` some time to end, so that their files record the end."""
         await self._core.interrupt()
         if self._core.ended:
             # A cell that is waiting for new ranks has no rank to interrupt.

@@ -76,7 +76,7 @@ class Mailbox:
     async def _poll(self) -> None:
         status = strict_json(dict(self._describe())).encode()
         if status != self._written:
-            # On cancellation, the thread has to finish first, because it would create the folder again after `_clear`.
+            # On cancellation, the thread has to finish first. Otherwise it could create the folder after `_clear`.
             await in_thread(partial(write_atomically, self.folder / STATUS_FILE, status))
             self._written, self._touched = status, time.monotonic()
         elif time.monotonic() - self._touched > TOUCH_SECONDS:
@@ -120,7 +120,7 @@ class Mailbox:
 
 
 def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
-    """Remove all requests and return them, oldest first. Senders see from the removal that the driver is running."""
+    """Remove all requests and return them, oldest first. The removal tells the senders that the driver is running."""
     found = []
     for path in folder.glob("ask-*.json"):
         # A request that is being withdrawn or cannot be read must not delay the others.
@@ -140,8 +140,8 @@ class DriverStatus:
     """The status of a driver and of its cluster.
 
     - ``ranks`` contains a tuple (worker, rank, alive) for each rank, and ``runs`` the ids of the runs in progress.
-    - ``busy`` is true while a cell is running or the cluster is starting. During a start, ``workers`` are the planned
-      workers.
+    - ``busy`` is true while a cell is running, and while the cluster is starting or changing its size.
+    - ``workers`` contains the names of the workers or, during a start, of the planned workers.
     - ``wanted`` is the requested number of workers while the cluster is being scaled, or None.
     - ``error`` is the reason why the last scale or stop failed, or None.
     """
@@ -187,7 +187,7 @@ KINDS = {
 
 
 def driver_statuses(store: Path) -> list[DriverStatus]:
-    """Return the statuses of drivers that may still be running, newest first, and remove all other mailboxes."""
+    """Return the statuses of drivers that may still be running, newest first. Remove the mailboxes of ended drivers."""
     found = []
     for folder in sorted((store / MAILBOXES).glob("*")):
         try:
@@ -241,8 +241,9 @@ async def ask(status: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS,
         if not seen and time.monotonic() > deadline:
             await asyncio.to_thread(_withdraw, request)
             raise FarandoleError(
-                f"the kernel that leads cluster {status.cluster!r} has not answered for {ANSWER_SECONDS:g} s. If it is "
-                "gone, `%cluster attach` takes over the cluster in another notebook."
+                f"the kernel that leads cluster {status.cluster!r} has not accepted the request within "
+                f"{ANSWER_SECONDS:g} s. If that kernel has ended, take over the cluster from another notebook with "
+                f"`%cluster attach {status.cluster}`."
             )
         await asyncio.sleep(POLL_SECONDS / 5)
     if (error := await asyncio.to_thread(_error_in, status.folder, answer.name)) is not None:

@@ -40,7 +40,7 @@ class ElasticRun(MemberListener, Protocol):
     """
 
     async def run(self) -> list[Reply]:
-        """Execute the cell, and return its outcome on each rank that was still in the run when the cell ended."""
+        """Execute the cell, and return its outcomes as `farandole.driver.elastic.agent.ElasticAgent.run` does."""
 
     def stop(self) -> None:
         """End the run at the user's request."""
@@ -64,11 +64,11 @@ class ClusterCore:
         self.versions: dict[str, str] = {}
         """The versions of Python and packages on rank 0, read before the world is formed."""
         self.ended = ""
-        """The reason why the cluster was stopped or is being stopped from outside, or an empty string otherwise."""
+        """Why the cluster was stopped or is being stopped from outside, or did not start. Empty in all other cases."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
         # Every cell, every change of size and every start holds this lock. Two cells at the same time would mix up
-        # their collectives, and the ranks must not change between the steps of a cell.
+        # their collectives, and the ranks must not change while a cell is being prepared or executed.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
         self._coming: Sequence[str] = ()
@@ -87,7 +87,7 @@ class ClusterCore:
     async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
         """Start workers and ranks, and form the world. On failure, all new workers are stopped."""
         self._pool.options, self._pool.timeout = options, timeout
-        # Requests from outside wait for the start to be complete, in the same way as they wait for a cell.
+        # A scale request from outside waits until the start is complete, in the same way as it waits for a cell.
         async with self._cell:
             if self.name in await self.source.clusters():
                 raise ClusterExistsError(
@@ -145,7 +145,7 @@ class ClusterCore:
             await self._reconcile(progress)
 
     def check_not_ended(self) -> None:
-        """Raise `NoClusterError` if the cluster was stopped or is being stopped from outside."""
+        """Raise `NoClusterError` if the cluster was stopped or is being stopped from outside, or did not start."""
         if self.ended:
             raise NoClusterError(self.ended)
 
@@ -170,7 +170,10 @@ class ClusterCore:
 
     @property
     def busy(self) -> bool:
-        """Whether a cell is running or about to run, even if all its ranks are lost."""
+        """Whether a cell is running or about to run, or the cluster is starting or changing its size.
+
+        This is also true if all ranks of the cell are lost.
+        """
         return self._cell.locked() or bool(self.group.busy)
 
     @asynccontextmanager
@@ -201,7 +204,7 @@ class ClusterCore:
     async def follow(
         self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
     ) -> list[Reply]:
-        """Follow a run that another driver began to its end, and return the outcome of its cell on each rank.
+        """Follow a run of another driver until the run ends, and return the outcome of the run's cell on each rank.
 
         See `RankGroup.run` for `together` and `execute` for `notice`.
         """
@@ -245,7 +248,7 @@ class ClusterCore:
             self._world.invalidate()
 
     async def take_over(self, elastic: ElasticRun) -> list[Reply]:
-        """Take over the supervision of an elastic run whose driver has ended, and return its outcome on each rank."""
+        """Supervise an elastic run whose driver has ended, and return the outcomes of the run's cell."""
         async with self._cell:
             return await self.lead(elastic)
 
@@ -377,7 +380,7 @@ class ClusterCore:
         await self._world.form([handle.worker for handle in each], [handle.info for handle in each])
 
     async def _preload(self, progress: Progress) -> None:
-        """Import what the backend needs. If Horovod is only the default and cannot be imported, use torch instead."""
+        """Import the backend on the ranks. If Horovod is only the default and cannot be imported, use torch instead."""
         try:
             self.versions, *_ = await self.group.control(
                 rank_calls.preload(self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS

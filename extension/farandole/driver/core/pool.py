@@ -129,7 +129,7 @@ class WorkerPool:
         return list(itertools.islice((name for name in names if name not in taken), count))
 
     async def _handles_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
-        """Return the handles of workers. If one of them fails, the kernels of all workers are disconnected."""
+        """Connect to workers, and return their handles. After an error, the kernels of all workers are disconnected."""
         whole: list[RankKernel] = []
         try:
             return await all_or_first_error([self._handle_of(worker, whole, found=found) for worker in workers])
@@ -151,7 +151,7 @@ class WorkerPool:
     ) -> list[RankKernel]:
         """Connect to the kernels of these slots, and start a new kernel for each slot without a kernel id.
 
-        If one connection fails, the other connections are closed again.
+        If one connection fails, the other connections are closed.
         """
         connected: list[RankKernel] = []
 
@@ -181,7 +181,7 @@ class WorkerPool:
         return kernel
 
     def _report_if_idle(self, worker: Worker) -> None:
-        """Notify the user if the hub stopped an idle worker. Cells report other deaths when they run."""
+        """Notify the user if the hub stopped the worker because it was idle. The next cell reports all other deaths."""
         for handle in self.all:
             if handle.worker is worker and (reason := idle_reason(handle)):
                 self._on_notice(f"worker {worker.name} was stopped: it {reason}. The next cell starts it again.")
@@ -208,7 +208,7 @@ class WorkerPool:
         return True
 
     async def _replace(self, gone: Sequence[WorkerHandle], progress: Progress) -> None:
-        """Restart lost workers in a single request, because workers that queue for GPUs leave the queue together."""
+        """Restart lost workers in one call, because the workers of one call leave the queue for GPUs together."""
         for handle in gone:
             progress(f"worker {handle.worker.name} {idle_reason(handle) or 'is gone as well'}; starting it again")
         names = [handle.worker.name for handle in gone]

@@ -52,7 +52,10 @@ class ElasticAgent:
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
-        """Execute the cell and return its outcome on each rank that reached the end.
+        """Execute the cell, and return its outcomes in rank order.
+
+        If the cell failed on a rank, these are the outcomes on the failed and lost ranks. Otherwise, they are the
+        outcomes on the ranks that reached the end.
 
         Raises:
             RankError, RankDiedError: the run cannot continue.
@@ -183,7 +186,7 @@ class ElasticAgent:
         # More deaths may be known by now: deaths caused by the first one, or the death that broke the connections.
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
-        # If no world has formed since an earlier failure, its cause is more useful than that of the failed attempt.
+        # If no world has formed since an earlier failure, report that failure's cause instead of the failed attempt's.
         self._causes = [*self._causes, *map(loss, lost)] or [failure or connection_loss(members)]
         if not members.failed:
             if self._restart_policy.forming_failed:
@@ -191,7 +194,10 @@ class ElasticAgent:
             await self._form(began, failed=True)
 
     async def _form(self, began: float, *, failed: bool = False) -> None:
-        """Wait until there are enough ranks, and form a world from all waiting ranks."""
+        """Wait until there are enough ranks, and form the next world from them.
+
+        Return early if a rank is lost, the cell fails on a rank, or the cell ends.
+        """
         members, rendezvous = self.membership, self._rendezvous
         await rendezvous.wait_for_enough(self._causes, began + self._timeouts.replacement - time.monotonic())
         if rendezvous.disturbed or members.over:

@@ -21,7 +21,7 @@ class ElasticTimeouts:
     """The timeouts of an elastic agent, in seconds."""
 
     grace: float = 1.0
-    """How long to wait for ranks to notice a broken world by themselves."""
+    """How long ranks may take to react to a broken world or a failed cell by themselves."""
     abandon: float = 5.0
     """How long a rank may take to begin waiting for the next world after its connections were closed."""
     interrupt: float = 15.0
@@ -48,7 +48,7 @@ class ElasticTimeouts:
 
 
 class ElasticHost(Protocol):
-    """The cluster as an elastic agent sees it: ranks, cells and worlds."""
+    """The operations on a cluster that an elastic agent needs, on ranks, cells and worlds."""
 
     async def replace_lost(self) -> list[RankKernel]:
         """Replace lost ranks and workers, and return all ranks of the cluster."""

@@ -19,8 +19,8 @@ from farandole.protocol import Kind
 T = TypeVar("T")
 
 SECOND_CALL_SECONDS = 5.0
-"""How many seconds a repeated call may take. Repeating helps if the driver itself was suspended, and in that case the
-answers have already arrived."""
+"""How many seconds a repeated call may take. Repeating the call helps if the driver itself was suspended. In that case,
+the answers have already arrived."""
 RECHECK_SECONDS = 1.0
 """How often `wait_until` checks its condition when no event wakes it: a restored connection and a passed deadline raise
 no event."""
@@ -43,7 +43,7 @@ class Membership:
         self.failed: list[Reply] = []
         self.ended: list[Reply] = []
         self.refusals: list[Reply] = []
-        """The outcomes of new ranks whose cells ended before joining, since a new rank last joined successfully."""
+        """The outcomes of new ranks whose cells ended before the ranks joined. Cleared when a new rank joins."""
         self._group = group
         self._on_refusal = on_refusal
         self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}

@@ -73,7 +73,7 @@ def connection_loss(members: Membership) -> str:
 
 
 def position(news: Iterable[dict[str, Any]]) -> str:
-    """Return the step, or the number of commits if there is no step, from which the ranks continue."""
+    """Return where the ranks continue: at a step, at a commit if there is no step, or at the beginning."""
     newest = max(news, key=lambda one: one["commits"], default=None)
     if newest is None or newest["commits"] == 0:
         return "the beginning"

@@ -44,7 +44,7 @@ class Rendezvous:
     def next_world(self) -> list[RankKernel]:
         """The ranks that would make up a world formed now.
 
-        Surviving ranks come first, because the lowest of the ranks with the most commits provides the state.
+        Surviving ranks come first, because the state comes from the lowest-numbered of the ranks with the most commits.
         """
         return [*self._stay, *self.newcomers]
 
@@ -87,7 +87,10 @@ class Rendezvous:
         return all(kernel in members.formed for kernel in chosen)
 
     async def _restore_waiting(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
-        """Record which ranks are still waiting after a failed attempt. The others count as late."""
+        """After a failed attempt, ask the ranks whether they are still waiting, and restore the reports of those ranks.
+
+        Ranks that do not answer, or are not waiting, count as late.
+        """
         members = self._membership
         replies = await members.call(filter(answers, before), rank_calls.waits(), seconds=self._timeouts.abandon)
         for kernel, waits in replies.items():

@@ -72,11 +72,11 @@ class Replacer:
             )
 
     async def _replace(self) -> None:
-        """Start ranks until none is missing; after an error, try again, and show the user each new error once."""
+        """Start ranks until none is missing or too many failed to join. Notify the user of errors, and try again."""
         shown = ""
         while self._check_again and not self.gives_up:
             if self._membership.refusals:
-                # A full disk or a failing shared file system may recover soon.
+                # Wait before the next attempt, because a full disk or a failing shared file system may recover soon.
                 await asyncio.sleep(self._timeouts.retry)
             try:
                 self._check_again = False

@@ -37,10 +37,11 @@ class RestartPolicy:
         self._attempts = 0 if formed else self._attempts + 1
 
     def note_failure(self, commits: int, causes: Sequence[str]) -> None:
-        """Count a failure; the next world continues from this number of commits.
+        """Count a failure, except a failed attempt to form a world, which `note_attempt` has already counted.
 
-        The number is known only when the next world is about to form: if all ranks were lost, it comes from the
-        in-memory checkpoint that the new ranks found, which may be older than the last commit.
+        ``commits`` is the number of commits from which the next world continues. It is known only when that world is
+        about to form: if all ranks were lost, it comes from the in-memory checkpoint that the new ranks found, which
+        may be older than the last commit.
 
         Raises:
             RankError: the run has failed too often.

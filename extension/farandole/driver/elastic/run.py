@@ -42,7 +42,7 @@ class ElasticCell(ElasticHost):
         self._agent = ElasticAgent(self, core.group, options)
 
     async def run(self) -> list[Reply]:
-        """Execute the cell and return its outcome on each rank that reached the end."""
+        """Execute the cell, and return its outcomes as `ElasticAgent.run` does."""
         self._core.group.clear()
         return await self._agent.run(list(self._core.group.kernels))
 

@@ -19,7 +19,7 @@ from farandole.driver.options import Elastic
 from farandole.driver.recovery.reattach import RunReader, until_caught_up
 
 READ_SECONDS = 600.0
-"""How many seconds it may take to read all messages so far. Training continues meanwhile, but lost ranks are not
+"""How many seconds it may take to read all earlier messages. Training continues meanwhile, but lost ranks are not
 replaced."""
 END_SECONDS = 5.0
 """How many seconds to wait for the end of lost ranks' journals after all other journals have been read."""
@@ -29,7 +29,7 @@ END_SECONDS = 5.0
 class JournalReplay:
     """The messages that a run has produced so far.
 
-    - ``readers`` contains one reader for each rank that ever belonged to the run.
+    - ``readers`` contains one reader for each journal. Ranks that were lost with their journals have no reader.
     - ``workers`` contains the names of the workers of ranks 0, 1, and so on, as far as they are known.
     """
 
@@ -48,7 +48,7 @@ class AdoptedRun(ElasticCell):
         self._readers: dict[RankKernel, RunReader] = {}
 
     async def run(self) -> list[Reply]:
-        """Supervise the cell to its end, and return its outcome on each rank that reached the end."""
+        """Supervise the cell to its end, and return its outcomes as `ElasticAgent.run` does."""
         self._core.group.clear()
         kernels = {kernel.kernel_id: kernel for kernel in self._core.group.kernels}
         lost: dict[RunReader, asyncio.Task[Reply]] = {}

@@ -71,7 +71,7 @@ class Connection:
 
     @property
     def is_ready(self) -> bool:
-        """True if the websocket is open or has been closed permanently; false while it is being reopened."""
+        """True if the websocket is open or permanently closed; false before it is opened and while it is reopened."""
         return self._ready.is_set()
 
     async def ready(self) -> None:

@@ -14,7 +14,8 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
     """Return the error for a failed cell.
 
     - Deaths come first, followed by each distinct error once, in the order in which the errors occurred.
-    - Ranks that were killed because they did not respond to an interrupt come last.
+    - Next come the ranks that were killed because they did not respond to an interrupt.
+    - Ranks that failed only because of another rank's failure come last, without their errors.
     """
     deaths = [reply for reply in replies if reply.status == "dead"]
     errors = sorted((reply for reply in replies if reply.status == "error"), key=lambda reply: reply.ended)
@@ -35,7 +36,7 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
 
 
 def _is_consequence(reply: Reply) -> bool:
-    """Return whether an error, such as one from Gloo or NCCL, is a consequence of losing a peer in a collective."""
+    """Return whether an error follows from another rank's failure: an interrupt, or a collective that lost a peer."""
     return reply.ename == "KeyboardInterrupt" or is_collective_failure(reply.ename, reply.evalue)
 
 

@@ -19,21 +19,21 @@ from farandole.protocol import Part
 T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
-"""How many seconds the other ranks may take to end by themselves after one rank has failed."""
+"""How many seconds ranks that work together may take to end by themselves after one of them has failed."""
 INTERRUPT_SECONDS = 1.0
 """How many seconds a rank may take to end its cell after an interrupt before its world is shut down."""
 REACH_SECONDS = 2.0
 """How many seconds a worker may take to pass on an interrupt before the rank is treated as lost."""
 RELEASE_SECONDS = 4.2
-"""How many seconds a release may take in total before the ranks that are still busy are killed. An interrupt is
-required to end a cell within five seconds."""
+"""How many seconds a release may take in total before the ranks that are still busy are killed. `Cluster.interrupt`
+has to end a cell within five seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """A cell to execute on several ranks.
 
-    - `before` and `after` are calls that are sent together with the cell, as separate silent cells.
+    - `before` and `after` are calls that are sent together with the cell, as separate silent requests.
     - `mark` describes the run to which the cell belongs, for the workers' journals.
     """
 
@@ -113,13 +113,13 @@ class RankGroup:
     async def run(self, cell: Cell, kernels: Sequence[RankKernel], *, together: bool) -> list[Reply]:
         """Execute a cell on these ranks, and return its outcome on each, in the given order.
 
-        If the ranks work `together` and one of them fails, the others are released shortly afterwards. Otherwise they
-        could wait for the failed rank in a collective forever.
+        If the ranks work `together` and one of them fails, the others are released after `GRACE_SECONDS`, because they
+        could wait for the failed rank in a collective forever. Ranks that do not work `together` continue.
         """
         return await self.lead({kernel: execute(kernel, cell) for kernel in kernels}, together=together)
 
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
-        """Wait until a cell has ended on all its ranks, and return the replies in order. See `run` for `together`."""
+        """Run `cells`, one coroutine for each rank, and return the replies in order. See `run` for `together`."""
         self.clear()
         # A queue takes linear time. Calling `asyncio.wait` on the remaining ranks each time would take quadratic time.
         ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
@@ -135,7 +135,7 @@ class RankGroup:
         return [cell.result() for cell in self._cells.values()]
 
     def clear(self) -> None:
-        """Forget the tasks of earlier cells."""
+        """Forget the tasks of earlier cells, and whether a cell was interrupted."""
         self.interrupted = False
         self._cells = {}
 
@@ -166,14 +166,15 @@ class RankGroup:
 
         1. Interrupt the busy ranks.
         2. If the ranks work `together`, make all of them leave the world.
-        3. Kill the ranks that are still busy.
+        3. Interrupt the ranks that are still busy once more.
+        4. Kill the ranks that are still busy after `RELEASE_SECONDS`.
         """
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
                 # Idle ranks have to leave too, because a rank that is blocked in Gloo returns only after its peers have
-                # closed their connections. Ranks that join an elastic run are busy before the group has them.
+                # closed their connections. Ranks that join an elastic run are busy before they are in `kernels`.
                 everyone = dict.fromkeys([*self.kernels, *self.busy])
                 going = [kernel for kernel in everyone if kernel.alive] if together else self.busy
                 await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
@@ -181,7 +182,10 @@ class RankGroup:
             await asyncio.gather(*(kernel.kill() for kernel in self.busy))
 
     async def _force(self, kernel: RankKernel, *, together: bool) -> None:
-        """Make a rank leave the world, in a subshell if its main thread is blocked, and wait until the rank is idle."""
+        """Interrupt a rank if it is still busy, and wait until it is idle.
+
+        If the ranks work `together`, first make the rank leave the world, in a subshell if its main thread is blocked.
+        """
         blocked = self._runs(kernel)
         if together:
             await kernel.evaluate(rank_calls.leave().expression, subshell=await kernel.subshell() if blocked else None)

@@ -31,8 +31,7 @@ from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK,
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
-"""A callback for the death of a kernel that was not stopped deliberately. It is called once.
-"""
+"""A callback that is called once, if the kernel dies before `RankKernel.close` is called."""
 
 
 class RankKernel:
@@ -82,12 +81,12 @@ class RankKernel:
 
     @property
     def busy(self) -> bool:
-        """True while an execution that this driver requested is running."""
+        """True while the driver is waiting for a reply from the kernel."""
         return bool(self._running)
 
     @property
     def connected(self) -> bool:
-        """False while a broken websocket is being reopened."""
+        """False before the websocket is opened, and while a broken websocket is being reopened."""
         return self._connection.is_ready
 
     async def ended(self) -> None:
@@ -95,7 +94,7 @@ class RankKernel:
         await self._died.wait()
 
     async def reachable(self) -> None:
-        """Wait until the websocket is open or the kernel is known to be dead."""
+        """Wait until a broken websocket is open again or the kernel is known to be dead."""
         if self._connection.opened:
             await self._connection.ready()
 
@@ -104,7 +103,7 @@ class RankKernel:
         await self._connection.open()
 
     async def close(self) -> None:
-        """Close the websocket. The kernel keeps running unless it is stopped deliberately."""
+        """Close the websocket. The kernel keeps running, and its death is no longer reported."""
         self.on_death = None
         if self._follower is not None:
             self._follower.cancel()
@@ -123,7 +122,7 @@ class RankKernel:
     ) -> Reply:
         """Execute code and wait until it ends. An error in the code is not raised but returned in the reply.
 
-        ``mark`` identifies the run and the request, see `farandole.protocol.RUN_MARK`. With a mark, the worker writes
+        ``mark`` identifies the run and the request; see `farandole.protocol.RUN_MARK`. With a mark, the worker writes
         the kernel's messages to the run's journal.
         """
         content = {
@@ -190,7 +189,7 @@ class RankKernel:
         reply = UNKNOWN
         while reply is UNKNOWN:
             reply = await self._control("create_subshell_request")
-        return str(reply.get("subshell_id", ""))  # empty for a dead kernel, which executes nothing anyway
+        return str(reply.get("subshell_id", ""))  # empty for a dead kernel, which executes nothing
 
     async def _control(self, kind: str) -> dict[str, Any]:
         execution = Execution(None)

@@ -12,7 +12,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers.worker import Progress
 
 HUNG_SECONDS = 30.0
-"""How many seconds a rank may be silent before it is reported, or in an elastic run treated as lost. A rank that is
+"""How many seconds a rank may be silent before it is reported or, in an elastic run, treated as lost. A rank that is
 computing still answers, because its control thread does."""
 
 

@@ -50,6 +50,6 @@ class MessageRouter:
     def to_run(
         self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes], position: JournalPosition | None
     ) -> None:
-        """Deliver a batch to its run only, for batches from a journal whose rank may be lost."""
+        """Deliver a batch only to its run. Used for batches from a journal, because the journal's rank may be lost."""
         if (run := self.runs.get(data["run"])) is not None:
             run.add_records(rank, *data["records"], position=position)

@@ -1,4 +1,4 @@
-"""Calls to a rank and interrupts of a rank while its cell is running."""
+"""Calls and interrupts a rank while its cell is running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: floa
     reply = None
     try:
         async with asyncio.timeout(seconds):
-            # No rank can answer while the proxy restarts, for example, and replies are lost. The call is then repeated.
+            # If the connection breaks, for example when the proxy restarts, the reply is lost and the call is repeated.
             while reply is None or reply.ename == CONNECTION_LOST:
                 await kernel.reachable()
                 subshell = await (kernel.subshell() if fresh else kernel.side_subshell())

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The free and the total size of the memory or of a disk, in bytes."""
+    """The free and the total size of a disk, or of the memory of a machine or GPU, in bytes."""
 
     free: int
     total: int

@@ -12,7 +12,7 @@ from farandole.driver.preflight.figures import RankFigures, Room
 LEAST_MEMORY = 0.10
 LEAST_DISK = 0.05
 MOST_SKEW = 0.5
-"""How many seconds two clocks may differ, in addition to the uncertainty of the measurement."""
+"""The maximum difference between two clocks, in seconds, in addition to the uncertainty of the measurement."""
 MOST_LOAD = 1.5
 """The highest acceptable load average per CPU of the host. The ranks themselves are idle during a check."""
 HOT_CELSIUS = 90
@@ -81,7 +81,7 @@ def _shortages(rank: RankFigures) -> list[str]:
 
 
 def _clock_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Compare the clocks. If the workers' clocks agree with each other, the driver's clock is the wrong one."""
+    """Compare the clocks. If the workers' clocks agree, but not with the driver's, the driver's clock is wrong."""
     workers = _one_of_each_worker(ranks)
     common = statistics.median_low([0.0, *(rank.skew for rank in workers)]) if len(workers) > 1 else 0.0
     remedy = "Set it by NTP; until then, times in logs and checkpoints are wrong."

@@ -11,8 +11,8 @@ from farandole.driver.preflight.figures import Link
 
 SLOW_FACTOR = 3.0
 SLOW_SECONDS = 0.001
-"""A latency is an outlier if it is `SLOW_FACTOR` times the usual latency and exceeds it by `SLOW_SECONDS`. A bandwidth
-is an outlier if it is less than the usual bandwidth divided by `SLOW_FACTOR`."""
+"""A latency is an outlier if it is more than `SLOW_FACTOR` times the usual latency and more than `SLOW_SECONDS` above
+it. A bandwidth is an outlier if it is less than the usual bandwidth divided by `SLOW_FACTOR`."""
 PLENTY = 1e9
 """A bandwidth above this many bytes/s is never an outlier. Within a machine, such rates depend mostly on CPU load."""
 REMEDY = "Check its cable, switch port, Wi-Fi or VPN, and other traffic on it."
@@ -28,7 +28,7 @@ def endpoints(workers: Sequence[str]) -> list[int]:
 
 
 def rounds(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[list[tuple[int, int]]]:
-    """Split all pairs of ranks into rounds in which each node occurs at most once, so that no pairs share bandwidth."""
+    """Split all pairs of ranks into rounds. Each node occurs once per round at most, so pairs never share bandwidth."""
     planned: list[list[tuple[int, int]]] = []
     taken: list[set[str]] = []
     for pair in combinations(ranks, 2):

@@ -1,4 +1,4 @@
-"""Measures the ranks of a cluster. Every call has a timeout, and failed measurements appear as faults in the result."""
+"""Measures the ranks of a cluster. Every call has a timeout. If a link or the all-reduce fails, the result says why."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], ba
     """Check the ranks of a world; ``infos`` describes the worker of each rank.
 
     Raises:
-        RankError, DeadlineError: a rank could not describe its machine.
+        RankError, DeadlineError: a rank died, did not answer in time, or could not describe its machine.
     """
     ranks = assign_ranks(infos)
     figures = await _figures(group, ranks)

@@ -31,7 +31,7 @@ class Preflight:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """One message per fault, which includes its remedy."""
+        """One message per fault. Each message includes a remedy."""
         names = [rank.name for rank in self.ranks]
         failed = (
             f"an all-reduce failed: {self.all_reduce_error.rstrip('.')}. If no link is at fault, try the other backend."

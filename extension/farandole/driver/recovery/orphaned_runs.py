@@ -38,7 +38,7 @@ READ_BYTES = 1_000_000
 
 
 class OrphanedWorker(Worker):
-    """Stands in for a lost worker, with one journal that this worker persisted in the run's folder."""
+    """Stands in for a lost worker, with one journal that the worker had persisted in the run's folder."""
 
     def __init__(self, header: Path) -> None:
         self._folder = header.parent.parent
@@ -104,7 +104,7 @@ def orphaned_workers(store: RunStore, cluster: str) -> list[OrphanedWorker]:
 
 
 def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
-    """Complete runs from persisted journals, write how they ended to the store, and return them.
+    """Complete runs from persisted journals, record in the store how they ended, and return them.
 
     - A run is completed if there are journals for all its ranks.
     - Runs of ``cluster``, which no longer has any workers, are completed even if journals are missing.

@@ -47,7 +47,7 @@ class RunReader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all messages that existed when the run was found have been read."""
+        """Whether all messages that existed when the run was found have been read, or the rank is known to be dead."""
         return self._journal is None or self.kernel.last_number >= self._journal.count or not self.kernel.alive
 
     async def read(self, sink: Sink, seen: RankKernel | None = None) -> Reply:
@@ -94,7 +94,7 @@ class RunReader:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
-    """A run with the journals of its ranks and their workers. An elastic run can have several journals for one rank."""
+    """A run, with each journal and the worker that holds it. An elastic run can have several journals for one rank."""
 
     id: str
     journals: Sequence[tuple[Worker, JournalInfo]]
@@ -111,7 +111,7 @@ class FoundRun:
         return None if options is None else Elastic(**options)
 
     def is_led(self, store: RunStore) -> bool:
-        """Return whether a driver is still reading the journals.
+        """Return whether a driver is still reading the journals or connected to the ranks.
 
         The result may stay true for a while after the driver's process has ended, until the workers notice.
         """
@@ -139,7 +139,7 @@ class FoundRun:
         return [rank for rank in range(int(self.about["run"]["size"])) if rank not in known]
 
     def is_news(self, store: RunStore) -> bool:
-        """Whether the store does not yet contain the end of the run."""
+        """Return whether the store does not yet contain the end of the run."""
         status = self._status_in(store)
         return status is None or not status.ended or status is Status.LOST or self.ended is None
 
@@ -150,7 +150,7 @@ class FoundRun:
             return None
 
     def readers(self, on_records: Records) -> list[RunReader]:
-        """Return the readers in rank order: one for each journal, and one for each rank without a journal."""
+        """Return a reader for each journal and, unless the run is elastic, for each other rank, in rank order."""
         present = [_reader(worker, journal.rank, journal, worker.name, on_records) for worker, journal in self.journals]
         # In an elastic run, ranks without a journal have been replaced by other ranks.
         absent = [] if self.elastic else self.missing
@@ -195,7 +195,7 @@ async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_S
 
 
 def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
-    """Create the `Run` for a found run. Its readers add the messages, and with `write` this driver continues its files.
+    """Create the `Run` for a found run. Its readers add the messages. With `write`, this driver continues its files.
 
     Messages from ranks whose workers are lost exist only in these files.
     """
@@ -205,7 +205,7 @@ def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
 
 
 async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
-    """Return whether all readers catch up within ``seconds``."""
+    """Wait until all readers have caught up. Return False if that takes longer than ``seconds``."""
     deadline = time.monotonic() + seconds
     while not all(reader.caught_up for reader in readers):
         if time.monotonic() > deadline:
@@ -215,7 +215,11 @@ async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
 
 
 async def follow_to_end(readers: Sequence[RunReader], sink: Sink) -> list[Reply]:
-    """Follow an elastic run without controlling it, and return the replies of the ranks that reached the end."""
+    """Follow an elastic run to its end without controlling it.
+
+    Return the replies of the failed ranks, if any. Otherwise, return the replies of the ranks that reached the end, or
+    all replies if no rank did.
+    """
     replies = await all_or_first_error([reader.read(sink) for reader in readers])
     failed = [reply for reply in replies if reply.status == "error"]
     ended = [reply for reply in replies if reply.status == "ok"]

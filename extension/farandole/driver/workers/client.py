@@ -24,14 +24,14 @@ from farandole.exceptions import (
 )
 
 QUOTA = re.compile(r"this hub allows [0-9]+ for each user|maximum of [0-9]+ named servers")
-"""Matches the hub's messages when a limit is reached: Farandole's own limits, and JupyterHub's
+"""Matches the hub's messages about limits that are reached: Farandole's own limits, and JupyterHub's
 ``named_server_limit_per_user``."""
 NOT_STARTING = re.compile(r"is not starting")
 HUB_STOP_SECONDS = 150.0
 """How many seconds stopping a server may take. A server that is starting can only be stopped once it is up or its start
 has timed out, which takes 120 s for local processes."""
 STOP_PAUSES = (0.2, 2.0)
-"""The first and the longest pause, in seconds, between checks whether a server has stopped. The pause grows so that
+"""The first and the longest pause, in seconds, between two checks of a stopping server. The pause grows so that
 hundreds of stopping servers do not overload the hub."""
 REQUESTS_AT_ONCE = 8
 """The maximum number of concurrent start requests. The hub is a single process, so more requests would not be answered
@@ -40,7 +40,7 @@ STOPS_AT_ONCE = 32
 """The maximum number of concurrent stop requests. The hub delays its first answer by up to ten seconds if a server is
 slow to stop."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
-"""The timeout for start events. A start may take any time, but the hub sends a keep-alive every 8 s in the meantime."""
+"""The timeout for start events. A start may take very long, but the hub sends a keep-alive every 8 s until then."""
 
 
 class HubClient:
@@ -198,7 +198,7 @@ class HubClient:
 
 
 def _own_address(answer: aiohttp.ClientResponse) -> str:
-    """Return the hub's own address if the hub redirects there, as it does from every other host, or an empty string."""
+    """Return the hub's own address if the hub redirects to it, or an empty string. Hubs redirect from other hosts."""
     place = urlsplit(answer.headers.get("Location", "")) if 300 <= answer.status < 400 else None
     return f"{place.scheme}://{place.netloc}" if place is not None and place.netloc else ""
 

@@ -26,7 +26,7 @@ runs' folders."""
 
 
 class LocalWorkers(WorkerSource):
-    """One Jupyter server on loopback with a random token, which ends when the driver ends.
+    """One Jupyter server on loopback, with a random token. The server ends when the driver ends.
 
     The user's own Jupyter server is not used, because it may silently restart dead kernels and drop output, and scripts
     and other editors have no such server.
@@ -45,11 +45,12 @@ class LocalWorkers(WorkerSource):
         """Start the only worker."""
         if len(names) != 1:
             raise UsageError(
-                f"without a hub this machine is the only worker, not {len(names)}; use more `--ranks` instead"
+                f"without a hub, this machine is the only worker, so {len(names)} workers cannot be started; use more "
+                "`--ranks` instead"
             )
         if self._server is not None:
             raise ClusterExistsError(
-                "without a hub this machine is the only worker, and it is already running; for more ranks use "
+                "without a hub, this machine is the only worker, and it is already running; for more ranks, use "
                 "`%cluster stop`, then `%cluster start --local --ranks N`"
             )
         port, token = _free_port(), secrets.token_hex(32)

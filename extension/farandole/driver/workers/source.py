@@ -50,8 +50,8 @@ class HubWorkers(WorkerSource):
                 "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
                 "ranks on this machine, or give `hub_url=` and `token=`."
             )
-        # JupyterHub sets JUPYTERHUB_HOST to the hub's address for browsers. The panel passes its client's address as
-        # ``url``, which ends with a slash.
+        # JUPYTERHUB_HOST is the address of this process's hub for browsers, so it must not be used for another hub.
+        # The slashes are ignored, because the panel passes the ``url`` of its client, which ends with a slash.
         is_own = own is not None and url.rstrip("/") == own.rstrip("/")
         public = os.environ.get("JUPYTERHUB_HOST", "") if is_own else ""
         return cls(HubClient(url=url, token=token, session=session, public=public))
@@ -154,9 +154,9 @@ class HubWorkers(WorkerSource):
     async def worker(self, name: str, url: str, *, started: str = "") -> Worker:
         """Return a worker, given its name and its URL or its path on the hub.
 
-        The worker gets a token that is valid only for that worker, because programs on the worker can read the
-        requests. The previous token is used again if ``started``, the worker's start time, has not changed since the
-        last call.
+        Requests to the worker use a token that is valid only for that worker, because programs on the worker can read
+        the requests. The previous token is used again if ``started``, the worker's start time, has not changed since
+        the last call.
         """
         if not started or self._tokens.get(name, ("", ""))[0] != started:
             self._tokens[name] = started, await self._client.worker_token(name)

@@ -17,7 +17,7 @@ from farandole.exceptions import WorkerStartError
 from farandole.protocol import RECORD_SIGN_SECONDS
 
 Progress: TypeAlias = Callable[[str], None]
-"""A callback that gets one line of text to show to the user while workers start."""
+"""A callback that shows one line of text to the user, such as the progress of a start."""
 
 HEARTBEAT_SECONDS = 20.0
 """The interval of websocket pings in seconds. Pings are necessary because a host that loses power does not close its
@@ -184,7 +184,7 @@ class Worker:
     async def find_again(self) -> WorkerJournal | str:
         """Wait until the worker answers again, and return its journals or the reason to treat the worker as gone.
 
-        A broken connection alone is no reason, because the hub or the proxy may be restarting while the ranks continue.
+        A broken connection alone is not enough, because the hub or proxy may be restarting while the ranks continue.
         """
         give_up, pause, refused = time.monotonic() + LOST_SECONDS, 0.05, None
         while time.monotonic() < give_up:
@@ -216,7 +216,7 @@ class Worker:
             return None
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield a kernel's messages in a run after number ``after`` as websocket frames, and wait for new messages."""
+        """Yield a kernel's messages in a run after number ``after``, as websocket frames, and wait for new ones."""
         path = f"farandole/records/{run}/{kernel_id}"
         try:
             async with self._session.get(
@@ -312,12 +312,12 @@ class WorkerSource(ABC):
         """Start these workers, either all or none of them, and return them in order.
 
         Raises:
-            WorkerStartError: a worker failed to start or timed out, and the other workers were stopped again.
+            WorkerStartError: a worker failed to start or timed out, and all of these workers were stopped.
         """
 
     @abstractmethod
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the running workers of a cluster, in order."""
+        """Return the workers of a cluster that are ready, ordered by index."""
 
     @abstractmethod
     async def clusters(self) -> dict[str, int]:

@@ -32,7 +32,7 @@ class World:
         return self._members == self._current()
 
     def invalidate(self) -> None:
-        """Make the next cell form the world again, because its state is unknown after an interrupt or a failure."""
+        """Make the next cell form the world again, because the world has changed or its state is unknown."""
         self._members = None
 
     def use(self, backend: Backend) -> None:
@@ -44,7 +44,7 @@ class World:
     async def form(
         self, workers: Sequence[Worker], infos: Sequence[WorkerInfo], waiting: Sequence[RankKernel] | None = None
     ) -> None:
-        """Form the world. Both sequences contain the worker of each rank, in rank order.
+        """Form the world. ``workers`` and ``infos`` have one element for each rank, in rank order.
 
         - All ranks have to answer a call first, because Horovod's ``init`` can abort healthy processes if a peer is
           missing.

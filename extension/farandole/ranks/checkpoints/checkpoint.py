@@ -1,4 +1,4 @@
-"""``fd.checkpoint``: write a state to disk during training, and resume from the checkpoints of another run."""
+"""``fd.checkpoint``: write a state to disk during training, and resume from an earlier checkpoint."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def checkpoint(
     - Rank 0 writes the checkpoints at ``state.commit()``, in a background thread. All ranks must commit at the same
       steps.
     - A resumed run may have a different number of ranks. It continues with the saved model, optimizer, position in the
-      data and random numbers. The only exception is the random numbers that a DataLoader's worker processes draw, which
-      differ after a resume in the middle of an epoch.
+      data and random numbers. Additional ranks are seeded from the saved seed. After a resume in the middle of an
+      epoch, the random numbers that a DataLoader's worker processes draw are different.
 
     Args:
         state (State): the state to write, from :func:`farandole.state`.
@@ -51,8 +51,8 @@ def checkpoint(
         keep (int): number of checkpoints to keep, at least 1. Older checkpoints are deleted.
         folder (str or Path, optional): the folder to write to. The default is ``checkpoints`` in the run's folder, or
             in the current folder outside a run.
-        resume (str or Path, optional): the folder of a run, or of checkpoints, to resume from. The default is the run
-            that ``%%distributed_train --resume`` names.
+        resume (str or Path, optional): the folder of a run, or a folder of checkpoints, to resume from. The default is
+            the run that ``%%distributed_train --resume`` names, if any.
 
     Returns:
         Checkpoints: its attribute ``resumed`` is the step of the checkpoint that was loaded, or None.
@@ -62,7 +62,7 @@ def checkpoint(
             the checkpoint.
     """
     if type(keep) is not int or keep < 1:
-        raise UsageError(f"fd.checkpoint: keep is {keep!r}; keep at least 1.")
+        raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
     checkpoints = Checkpoints(state, Path(folder) if folder else _default_folder(), every, keep)
     current = run.current()
     if source := Path(resume) if resume else current.resume:
@@ -245,7 +245,7 @@ def _found(folder: Path) -> tuple[Content | None, bytes]:
 
 
 def _newest_intact(paths: list[Path]) -> Content | None:
-    """Return the first intact checkpoint, and show the user a notice about each damaged checkpoint before it.
+    """Return the first intact checkpoint, or None. Show the user a notice about each damaged checkpoint before it.
 
     Raises `UntrustedError` if other users may have written a checkpoint.
     """

@@ -39,7 +39,10 @@ MOVED = {"farandole.ranks.nested": "farandole.ranks.state.nested"}
 
 
 class DamagedError(Exception):
-    """Raised if a checkpoint is incomplete or has changed since it was written. The message states what is wrong."""
+    """Raised if a checkpoint is incomplete, has changed since it was written, or cannot be read by this version.
+
+    The message states what is wrong.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ def read(path: Path) -> Content:
     """Return the content of a checkpoint, with tensors on the CPU.
 
     Raises:
-        DamagedError: the checkpoint is not intact.
+        DamagedError: the checkpoint is not intact or cannot be read.
         UntrustedError: other users may have written the checkpoint.
     """
     try:
@@ -104,7 +107,7 @@ def read(path: Path) -> Content:
 
 
 def written_after(folder: Path, run: str, commits: int) -> list[Path]:
-    """Return this run's checkpoints that have more than ``commits`` commits, newest first. They may be damaged."""
+    """Return the checkpoints of ``run`` with more than ``commits`` commits, newest first. They may be damaged."""
     found = [(path, _manifest(path)) for path in checkpoint_paths(folder)]
     return [path for path, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
 
@@ -169,7 +172,7 @@ def _write_files(folder: Path, content: Content) -> None:
     }
     _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
     for path in (folder, *folder.iterdir()):
-        # In some folders, new files are writable for the group, and `check_trusted` would refuse to load them.
+        # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
         path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(folder)
 
@@ -208,9 +211,9 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _cause(exc: CheckpointException) -> OSError:
-    """Return the first OSError behind ``exc``.
+    """Return the OSError that caused ``exc``, or a new OSError with the message of ``exc`` if there is none.
 
-    After a failed write, torch raises follow-up errors and wraps them.
+    torch wraps the OSError, and may raise further errors after a failed write.
     """
     wrapped = next(iter(exc.failures.values()))[0]
     cause: BaseException | None = wrapped
@@ -237,7 +240,7 @@ def _verified(path: Path) -> dict[str, Any]:
         manifest = read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
         for name, expected in manifest["files"].items():
             if _described(path / name) != expected:
-                raise DamagedError(f"{name} is not what was written")
+                raise DamagedError(f"{name} has changed since it was written")
         if manifest["format"] != FORMAT:
             raise DamagedError(f"its format is {manifest['format']}, and this version of farandole reads {FORMAT}")
     except FileNotFoundError as exc:
@@ -277,7 +280,7 @@ def _age(path: Path) -> tuple[float, int]:
 
 
 def _time_after(found: list[Path]) -> float:
-    """Return the current time, or a slightly later time than the newest checkpoint's if that lies in the future."""
+    """Return the current time. If the newest checkpoint's time lies in the future, return a slightly later time."""
     return max([time.time(), *(_age(path)[0] + 0.001 for path in found[:1])])
 
 
@@ -298,5 +301,5 @@ def _sync(folder: Path) -> None:
 
 
 def _ignore_process_group_warning() -> None:
-    """Suppress torch's warning about a missing process group, because rank 0 writes alone on purpose."""
+    """Suppress torch's warning about a missing process group, because one rank alone reads or writes a checkpoint."""
     warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

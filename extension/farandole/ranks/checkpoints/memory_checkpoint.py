@@ -36,7 +36,7 @@ unknown), and the length and the CRC-32 of the payload.
 """
 MAGIC = b"FDCOMMIT"
 MAX_TIME_SHARE = 0.05
-"""Maximum fraction of the training time that is spent on copies. Commits that would exceed it are not copied."""
+"""Maximum fraction of the training time that is spent on copies. If a copy would exceed it, the copy is not made."""
 ROOM_FACTOR = 4
 """Number of copies that must fit into the folder. Two copies are kept, and DataLoaders also need shared memory."""
 
@@ -53,7 +53,7 @@ class MemoryCheckpoint:
         self._locks: dict[Path, int] = {}
 
     def save(self, state: State, lr_size: int | None) -> None:
-        """Copy the last commit, if this is the worker's first rank and the time limit allows a copy."""
+        """Copy the last commit if this is the worker's first rank and the time limit and the free memory allow it."""
         self._close_removed()
         begun = time.monotonic()
         if not self._enabled or context.local_rank() != 0 or begun < self._next:
@@ -101,7 +101,7 @@ class MemoryCheckpoint:
         self._close_removed()
 
     def _close_removed(self) -> None:
-        """Close files that were removed, also by other processes. Open files would keep their memory allocated."""
+        """Close files that this or another process has removed, because an open file keeps its memory allocated."""
         for path, fd in list(self._locks.items()):
             if os.fstat(fd).st_nlink == 0:
                 os.close(self._locks.pop(path))

@@ -1,4 +1,4 @@
-"""Decides when the next checkpoint is due: after a number of commits, or after a time."""
+"""Decides when the next checkpoint is due: after a number of commits, or after a duration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EveryCommits:
         self._count = count
 
     def due(self, _commits: int) -> bool:
-        """Return True, because every commit that `next_decision` returns is due for a checkpoint."""
+        """Return True, because a checkpoint is due at every commit that `next_decision` returns."""
         return True
 
     def next_decision(self, commits: int) -> int:
@@ -42,7 +42,10 @@ class EverySeconds:
         self._last = self._seen = clock()
         self._at = 0
         self._pace = math.inf
-        """Seconds per commit since the last decision. Initially infinite, so the next decision is one commit later."""
+        """Seconds per commit between the last two decisions.
+
+        It is infinite at first, so that the first decision is made at the next commit.
+        """
 
     def due(self, commits: int) -> bool:
         """Return whether a checkpoint is due at this commit. If so, start the next interval."""

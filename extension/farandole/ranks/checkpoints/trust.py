@@ -40,9 +40,9 @@ def _fault(found: os.stat_result) -> str | None:
 
 
 def _is_private(group: int) -> bool:
-    """Return whether a group is the user's own. Many systems give each user a group whose id is the user's id.
+    """Return whether a group counts as private: root's group, or the group whose id is the user's id.
 
-    Kubernetes lets this group write to all files of a volume.
+    Many systems give each user a group with the user's id. On Kubernetes, this group can write to a volume's files.
     """
     return group in {0, os.geteuid()}
 

@@ -1,6 +1,6 @@
 """Removes work that a rank's kernel does not need, which is about half of the overhead of a short cell.
 
-Both changes patch objects of ipykernel in this process, and were written for ipykernel 7.4.
+This module patches objects of ipykernel in this process. The patches were written for ipykernel 7.4.
 """
 
 from __future__ import annotations

@@ -57,7 +57,10 @@ def install() -> None:
 
 
 def accept(key: str, names: list[str] | None = None) -> None:
-    """Assign the values that were pushed under ``key``, or only those in ``names``, in the user's namespace."""
+    """Assign the values that were pushed under ``key`` to the user's variables.
+
+    If ``names`` is given, assign only the values with these names.
+    """
     _assign(receive_buffer().take(key), names)
 
 
@@ -81,7 +84,7 @@ def give(names: list[str]) -> None:
     except Exception as exc:  # pickling runs code of the user's classes, which may raise anything
         raise TransferError(
             f"Rank {context.rank()} cannot pickle {_list(names)}: {exc}. "
-            f"Pull its data instead, e.g. a state_dict or an array."
+            f"Pull the data instead, e.g. a state_dict or an array."
         ) from exc
     reporter.send({"kind": Kind.VALUE, "rank": context.rank(), "names": names}, buffers=[data])
 

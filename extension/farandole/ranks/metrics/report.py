@@ -31,7 +31,8 @@ def report(step: int | None = None, epoch: int | None = None, **values: Any) -> 
         **values: metrics by name, each a number, or a tensor or array with a single element.
 
     Raises:
-        ReportError: a value is not a single number, or ``step`` or ``epoch`` is not a whole number.
+        ReportError: a value is not a single number, ``step`` or ``epoch`` is not a whole number, or a metric has the
+            reserved name ``rank`` or ``time``.
     """
     if step is not None and not (type(step) is int and -LARGEST_STEP <= step <= LARGEST_STEP):
         step = _whole("step", step)

@@ -1,7 +1,7 @@
-"""Collects this rank's messages and sends them to the driver in batches over a Jupyter comm.
+"""Collects this rank's records and sends them to the driver in batches over a Jupyter comm.
 
 `Reporter` works with any ``publish`` function. The functions below the class use the single reporter of this process.
-Before `install`, or without a kernel, messages are accepted and dropped.
+Before `install`, or without a kernel, records are accepted and dropped.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ USAGE_SECONDS = 1.0
 BATCH_RECORDS = 2000
 """Maximum number of records in a message.
 
-This many take about 200 kB of JSON, which is well below the limits of websockets and the proxy.
+This many records take about 200 kB of JSON, which is well below the limits of websockets and the proxy.
 """
 
 Record = dict[str, Any]
 Item = Record | Callable[[], Record]
-"""A complete record, or a function that the sender's thread calls to complete it."""
+"""A record, or a function that is called to create the record when it is sent."""
 
 
 class Publish(Protocol):
@@ -63,7 +63,7 @@ class Reporter:
 
     @property
     def connected(self) -> bool:
-        """True if a driver receives the messages."""
+        """True if the records are sent to a driver."""
         return self._publish is not None
 
     def connect(self, publish: Publish) -> None:
@@ -126,7 +126,7 @@ class Reporter:
     def _work(self) -> None:
         next_usage = 0.0
         while not self._stop.wait(send_seconds(context.size())):
-            # An idle rank sleeps until a record is queued. During a run it wakes every second to sample its usage.
+            # An idle rank sleeps until a record is queued. During a run, it wakes every second to sample its usage.
             self._wake.wait(USAGE_SECONDS if self.run else None)
             self._wake.clear()
             if self.run and time.monotonic() >= next_usage:
@@ -152,8 +152,8 @@ def install() -> None:
     if shell is None:
         return
     reporter.connect(_comm_publisher())
-    # post_execute also fires for silent requests, unlike post_run_cell. The kernel waits for it before it replies,
-    # so all reports of a cell arrive before its reply.
+    # post_execute also fires for silent requests, unlike post_run_cell. The kernel replies only after
+    # `flush` has returned, so all reports of a cell arrive before the reply.
     shell.events.register("post_execute", reporter.flush)
 
 

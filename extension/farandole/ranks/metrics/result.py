@@ -29,7 +29,7 @@ def result(value: Any) -> None:
             JSON.
 
     Raises:
-        ReportError: the value cannot be represented as JSON (the message names the part), is larger than 1 MB, or has
+        ReportError: the value cannot be represented as JSON (the message names the item), is larger than 1 MB, or has
             lists and dicts nested more than `MOST_LEVELS` levels deep.
     """
     plain = _flat(value)

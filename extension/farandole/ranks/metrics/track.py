@@ -85,7 +85,7 @@ class Progress:
 
 
 def batch_size(item: object) -> int | None:
-    """Return the first dimension of the first tensor or array in a batch, or None if the batch contains neither."""
+    """Return the first dimension of the first tensor or array in a batch, or None. Scalar tensors are skipped."""
     shape = getattr(item, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else None

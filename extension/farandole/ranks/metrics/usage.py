@@ -36,7 +36,7 @@ def _process() -> psutil.Process:
 
 
 def _gpu() -> dict[str, Any]:
-    # Only a GPU in use is sampled, because a first CUDA call takes seconds and hundreds of megabytes.
+    # A GPU is sampled only if torch uses it, because the first CUDA call takes seconds and hundreds of megabytes.
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return {}

@@ -13,7 +13,7 @@ FIELDS = "uuid,name,driver_version,temperature.gpu,ecc.errors.uncorrected.volati
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 """Names of the field with the reasons for low clock speeds. Drivers before version 535 know only the second name."""
 SLOWED = {0x08: "its hardware", 0x20: "heat", 0x40: "heat", 0x80: "its power supply"}
-"""Bits of the field in `REASONS` that indicate a fault, and the cause of that fault.
+"""Bits of the field in `REASONS` that indicate a fault, and the cause of the low clock speed.
 
 Other bits mean that the GPU is idle, that a setting limits its clocks, or that a busy GPU has reached its power cap.
 Source: ``nvmlClocksThrottleReasons`` in NVIDIA's NVML reference.

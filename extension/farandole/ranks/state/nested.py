@@ -36,7 +36,7 @@ class Place:
 
 
 def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
-    """Return the outline of a nested state, and add its tensors to ``tensors`` by keys like ``parts/model/weight``."""
+    """Return the outline of a state, and add its tensors to ``tensors``, with keys like ``parts/model/weight``."""
     if isinstance(value, torch.Tensor):
         while key in tensors:  # a dict may have both 1 and "1" as keys
             key += "'"

@@ -110,7 +110,7 @@ class State:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state from `state_dict`. Without its key ``rng``, the random number generators are unchanged.
+        """Load a state from `state_dict`. If the key ``rng`` is missing, random numbers are unchanged.
 
         Raises:
             UsageError: the state has different parts. The message names them.
@@ -167,7 +167,8 @@ def _check_name(name: str) -> None:
 
 def _check_parts(own: set[str], found: set[str]) -> None:
     if missing := own - found:
-        raise UsageError(f"The state to load has no {_list(missing)}; it has {_list(found)}. Leave it out of fd.state.")
+        lacking = _list(missing)
+        raise UsageError(f"The state to load has no {lacking}; it has {_list(found)}. Leave {lacking} out of fd.state.")
     if left := found - own:
         raise UsageError(f"The state to load also has {_list(left)}; give fd.state the parts that were saved.")
 

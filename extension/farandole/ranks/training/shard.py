@@ -227,13 +227,13 @@ def to_device(batch: Any, device: torch.device) -> Any:
 def _check(loader: Any) -> None:
     if not isinstance(loader, DataLoader):
         raise UsageError(
-            f"fd.prepare: the loader is a {type(loader).__name__}; give it a torch.utils.data.DataLoader, "
+            f"fd.prepare: the loader is a {type(loader).__name__}; pass a torch.utils.data.DataLoader, "
             f"e.g. DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)."
         )
     if isinstance(loader.dataset, IterableDataset):
         raise UsageError(
-            "fd.prepare: an IterableDataset has no index to shard; in its __iter__ yield every fd.size()-th item "
-            "starting from the fd.rank()-th, and prepare only model and optimizer: fd.prepare(model, optimizer)."
+            "fd.prepare: an IterableDataset has no index to shard; in its __iter__, yield every fd.size()-th item "
+            "from the fd.rank()-th on, and prepare only the model and the optimizer: fd.prepare(model, optimizer)."
         )
     if loader.batch_sampler is None:
         raise UsageError("fd.prepare: a DataLoader with batch_size=None has no batches; give it a batch_size.")

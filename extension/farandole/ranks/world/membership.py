@@ -24,7 +24,7 @@ The limit is long because the driver may be offline overnight, and because a new
 which may be hours away. A worker with a waiting rank counts as busy, so it is not culled.
 """
 PEERS_SECONDS = 600.0
-"""Maximum time in seconds that a rank which has left the loop at a commit waits before it breaks the world.
+"""Maximum time in seconds that a rank waits after it has left the loop at a commit. It then breaks the world.
 
 The other ranks may need a long time to reach that commit. However, if the driver is lost in the meantime, some ranks
 never learn that they should leave the loop, and wait in a collective for the ranks that have left.

@@ -28,7 +28,7 @@ TCP_USER_TIMEOUT would also cover pending data, but it breaks connections to pro
 UNANSWERED_MS = 10_000
 """Maximum time in milliseconds without an acknowledgement.
 
-The peer's kernel sends acknowledgements even if the peer's process is stopped.
+The peer's operating system sends acknowledgements even if the peer's process is stopped.
 """
 RETRANSMITS = 3
 """Minimum number of retransmits before a connection counts as unanswered.
@@ -52,7 +52,7 @@ class OpenedSockets:
     def track(self) -> Iterator[None]:
         """Record the connections that are opened inside the ``with`` block, and forget earlier connections.
 
-        - Connections accepted on a port that was already open are ignored, because they may belong to the kernel.
+        - Connections accepted on a port that was already open are ignored, because they may belong to Jupyter.
         - After the block, a thread shuts down connections to machines that no longer answer. Connections to processes
           that are only slow stay open.
         """
@@ -83,7 +83,7 @@ class OpenedSockets:
         self._inodes = {}
 
     def _enable_keepalive(self) -> None:
-        """Let the kernel detect that a peer's machine is gone. On its own, torch would wait for 30 minutes."""
+        """Make the operating system detect that a peer's machine is gone. Otherwise, torch waits for 30 minutes."""
         for connection in _still_open(self._inodes):
             with suppress(OSError):
                 for level, option, value in KEEPALIVE_OPTIONS:
@@ -116,8 +116,8 @@ def _cut_unanswered(inodes: dict[int, int], released: threading.Event) -> None:
 def is_unanswered(connection: socket.socket) -> bool:
     """Return whether sent data has not been acknowledged within the time limit.
 
-    If the peer's process does not read, the peer's kernel still answers that the receive buffer is full. The connection
-    then does not count as unanswered.
+    If the peer's process does not read, the peer's operating system still answers that the receive buffer is full. The
+    connection then does not count as unanswered.
     """
     with suppress(OSError):
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size)

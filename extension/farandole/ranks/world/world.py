@@ -137,8 +137,8 @@ class TorchWorld(World):
     def open_store(self, host: str) -> int:
         """On rank 0, open the store that all ranks connect to, replacing an earlier store. Return its port.
 
-        The store listens at ``host``, or on all addresses if ``host`` is empty. Without
-        ``master_listen_fd``, TCPStore always listens on all addresses.
+        The store listens at ``host``, or on all addresses if ``host`` is empty. Without ``master_listen_fd``,
+        TCPStore always listens on all addresses.
         """
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it only implicitly
 

@@ -128,7 +128,7 @@ class Journal:
         try:
             await future
         finally:
-            if future in self._waiters:  # only if the wait was cancelled
+            if future in self._waiters:  # true only if the wait was cancelled
                 self._waiters.remove(future)
 
     def wake(self) -> None:

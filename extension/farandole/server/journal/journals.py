@@ -42,7 +42,7 @@ class Journals:
 
     @property
     def has_unread_end(self) -> bool:
-        """Whether this worker has the only record of the end of a run, because no driver has read the journal."""
+        """Whether this worker has the only record of a run's end, because the journal was neither read nor copied."""
         return any(
             journal.ended
             and not (journal.end_was_read or journal.persisted or journal.has_driver)
@@ -116,7 +116,10 @@ class Journals:
                 self._persist(journal)
 
     async def persist_all(self) -> None:
-        """Persist all ended journals that no driver is reading. Call this when the server is stopping."""
+        """Persist all ended journals that no driver is reading, and remove the copies of commits of ended runs.
+
+        Call this method when the server is stopping.
+        """
         self._remove_copies(self._runs)
         for journal in self._journals:
             self._persist(journal)

@@ -17,8 +17,8 @@ from farandole.server.journal.journal import Journal
 async def persist(journal: Journal) -> bool:
     """Write an ended journal to the run's folder, unless a driver has already recorded there that the run has ended.
 
-    Returns True if the folder then contains the journal or the driver's record. Returns False if the folder cannot be
-    reached from this machine or cannot be written.
+    Returns True if the folder then contains the journal or the driver's record. Returns False if the run has no
+    folder, or if the folder cannot be reached from this machine or cannot be written.
     """
     folder = journal.about.get("folder")
     if not folder:

@@ -72,7 +72,7 @@ class ClusterMonitor:
         self._changed()
 
     def forget_resolved_failures(self) -> None:
-        """Delete the errors of clusters that exist, because they may have started while the panel was not used."""
+        """Delete the errors of clusters that exist, because these may have started while the panel was not used."""
         for name in [name for name in self.snapshot.pending if self.snapshot.members(name)]:
             del self.snapshot.pending[name]
 

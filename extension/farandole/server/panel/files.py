@@ -24,7 +24,7 @@ CHUNK_CELLS = 20_000
 
 
 def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES) -> wire.LogPart:
-    """Return a chunk of a rank's output that starts at byte ``offset``. A negative offset counts from the end.
+    """Return a chunk of a rank's output, beginning at byte ``offset``. A negative offset counts from the end.
 
     Raises RunNotFoundError if the run has no such rank, and RunUnreadableError if the log cannot be read.
     """
@@ -34,7 +34,7 @@ def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES
     try:
         begin, size, data = _read_chunk(info.folder, name, offset, min(limit, LOG_CHUNK_BYTES))
     except (OSError, ValueError) as exc:
-        raise RunUnreadableError(f"run {info.id!r} has no readable log of rank {rank}: {reason(exc)}") from exc
+        raise RunUnreadableError(f"the log of rank {rank} of run {info.id!r} cannot be read: {reason(exc)}") from exc
     return {
         "run": info.id,
         "rank": rank,
@@ -58,9 +58,10 @@ def _read_chunk(folder: Path, name: str, offset: int, limit: int) -> tuple[int, 
 
 
 def check_reports(info: RunInfo) -> None:
-    """Raise RunUnreadableError if a file of reports cannot be read to its end. A download that has begun cannot fail.
+    """Raise RunUnreadableError if a file of reports cannot be read to its end.
 
-    This reads all files once more, but without parsing them.
+    This check reads all files without parsing them. It runs before a download, because a download that has begun can no
+    longer report an error.
     """
     for _, name in rank_files(info.folder, "metrics", ".jsonl"):
         try:
@@ -110,7 +111,7 @@ def _rows(rows: list[list[Any]]) -> str:
 
 
 def _series(info: RunInfo) -> list[str]:
-    """Return the names of all series, from the view of a run that has ended or otherwise from all reports."""
+    """Return the names of all series, from the view if the run has ended, otherwise from all reports."""
     if info.status.ended:
         with suppress(OSError, ValueError):
             view = read_view(info.folder)

@@ -28,8 +28,8 @@ Send: TypeAlias = Callable[[wire.Message], Awaitable[None]]
 class Page:
     """Sends updates to a page, one message at a time.
 
-    A slow page does not delay other pages. After the page has accepted a message, it receives only the newest message
-    of each kind, and skips older messages.
+    A slow page does not delay other pages. When the page can accept a message again, it receives the newest state and
+    skips outdated messages. Logs are sent without gaps.
     """
 
     def __init__(self, panel: Panel, send: Send) -> None:
@@ -212,7 +212,10 @@ def checked(wanted: Mapping[str, Any]) -> tuple[list[str], bool, list[wire.LogRe
     flags = isinstance(by_rank, bool) and isinstance(seen, bool)
     ids = isinstance(runs, list) and all(isinstance(run, str) for run in runs)
     if not flags or not ids or len(runs) + len(logs) > MAX_SUBSCRIPTIONS:
-        raise UsageError(f"a page may subscribe to at most {MAX_SUBSCRIPTIONS} runs and logs, by their ids")
+        raise UsageError(
+            f"a page may subscribe to at most {MAX_SUBSCRIPTIONS} runs and logs; runs must be ids, and by_rank and "
+            "seen must be true or false"
+        )
     return runs, by_rank, logs
 
 

@@ -47,7 +47,7 @@ class Topic:
 
 
 class Panel:
-    """The state that all pages of a notebook server show, and its updates, which run only while the panel is `used`."""
+    """The state that all pages of a notebook server show. It is updated only while the panel is `used`."""
 
     def __init__(self, *, root: Path, log: logging.Logger) -> None:
         self.store = RunStore()
@@ -91,7 +91,7 @@ class Panel:
     async def used(self) -> AsyncIterator[None]:
         """Keep the state updated during this context, and afterwards until the last action is done.
 
-        Several contexts can be open at the same time, for example one for each page.
+        Several contexts can be open at the same time, usually one for each page.
         """
         async with self._lifecycle:
             if self._monitor is None:
@@ -108,7 +108,7 @@ class Panel:
                     self._refresh_now.set()
 
     async def state(self) -> wire.State:
-        """Return the complete state, as a page needs it when it is opened."""
+        """Return the complete state, which a page needs when it is opened."""
         resources, page = self.resources(), await self.runs()
         return {"hub": self.monitor.hub, "resources": resources, "clusters": self.clusters(), "runs": page}
 

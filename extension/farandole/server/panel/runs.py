@@ -1,4 +1,4 @@
-"""Lists runs for the panel. Only runs that are shown are read, and only if their files have changed."""
+"""Lists runs for the panel. A run is read when it is needed, and again only if its ``run.json`` has changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
 
 NEWEST = 50
-"""Number of runs that the stream contains, and the default number of runs on a page of the list."""
+"""Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
 LONGEST_TEXT = 10_000
 """Maximum length of a string in the list, such as an error, in characters."""
@@ -149,7 +149,7 @@ class RunIndex:
         try:
             info = _slim(stored_info(self.folder / run))
         except RunUnreadableError as error:
-            # A new error has no traceback, which would keep the content of the file in memory.
+            # The traceback of the first error would keep the content of the file in memory, so a new one is created.
             info = RunUnreadableError(str(error))
             if isinstance(error.__cause__, OSError):
                 # Not cached, because reading the file may succeed the next time.

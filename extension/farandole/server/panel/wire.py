@@ -106,14 +106,14 @@ class Cluster(TypedDict):
 
 
 class Hub(TypedDict):
-    """The user's name on the hub, and in ``error`` the reason if the hub cannot be reached."""
+    """The user's name on the hub. ``error`` is the reason why the hub cannot be reached, or null if it can."""
 
     user: str | None
     error: str | None
 
 
 class Profile(TypedDict):
-    """A server profile from the admin. ``gpus_free`` and ``gpus_total`` count the GPUs of the profile's class."""
+    """A server profile set by the admin. ``gpus_free`` and ``gpus_total`` count the GPUs of the profile's class."""
 
     name: str
     description: str
@@ -174,8 +174,9 @@ class RunBasics(TypedDict):
 class RunSummary(RunBasics):
     """A run in the list.
 
-    ``goes_on`` is true while ranks execute the run, even without a driver. Without a driver, the status is lost until a
-    notebook attaches. ``notebook``, ``kernel`` and ``cell``, where the run was started, are empty if not recorded.
+    ``goes_on`` is true while ranks execute the run, even without a driver. Without a driver, the status is ``lost``
+    until a notebook attaches. ``notebook``, ``kernel`` and ``cell`` identify the place where the run was started, and
+    are empty if they were not recorded.
     """
 
     goes_on: bool
@@ -291,7 +292,7 @@ class LogRequest(TypedDict):
 
 
 class LogPart(LogRequest):
-    """The bytes from ``offset`` to ``next`` of a log with ``size`` bytes, whose beginning may have been deleted."""
+    """The bytes of a log from ``offset`` to ``next``. ``size`` includes deleted bytes at the beginning of the log."""
 
     next: int
     size: int
@@ -308,7 +309,7 @@ class State(TypedDict):
 
 
 class Problem(TypedDict):
-    """The reason for refusing a request. ``message`` is for the user; ``runs`` are active runs that it would stop."""
+    """The reason why a request is refused. ``message`` is for the user; ``runs`` are runs that it would stop."""
 
     code: ProblemCode
     message: str
@@ -333,7 +334,10 @@ class ScaleCluster(TypedDict):
 
 
 class Watch(TypedDict):
-    """The subscriptions of a page, which replace its earlier ones. If ``seen`` is true, the server polls more often."""
+    """The subscriptions of a page, which replace its earlier ones.
+
+    ``seen`` is true if the page currently shows the panel. The server then polls more often.
+    """
 
     kind: Literal["watch"]
     seen: bool

@@ -16,7 +16,7 @@ def stop_with_parent(serverapp: ServerApp) -> None:
     """Stop the server when the parent process ends, even if the parent is killed.
 
     The parent keeps the write end of a pipe open and passes the descriptor of the read end in ``FARANDOLE_LIFELINE``.
-    If this variable is not set, the server does not watch its parent.
+    If this variable is not set, the server does not depend on its parent.
     """
     descriptor = os.environ.pop(LIFELINE_VARIABLE, None)
     if descriptor is None:

@@ -42,7 +42,7 @@ class LogBook(logging.Handler):
 
         A negative offset counts from the end.
         """
-        self.acquire()  # another thread could log a message during the read, which may delete the oldest lines
+        self.acquire()  # a message that another thread logs during the read could delete the oldest lines
         try:
             size = self._lost + len(self._kept)
             begin = min(max(offset if offset >= 0 else size + offset, self._lost), size)

@@ -35,7 +35,7 @@ NO_FRAME = bytes(4)
 def node_id() -> str:
     """Return an id that is the same for all processes that can connect to each other over the loopback interface.
 
-    The id consists of the machine's boot id and the network namespace.
+    The id consists of the machine's boot id and the network namespace. Without a boot id, it is the host name.
     """
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/net")

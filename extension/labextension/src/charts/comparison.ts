@@ -17,7 +17,7 @@ export function labels(views: readonly Pick<RunView, "id" | "name">[]): string[]
   });
 }
 
-/** Return one series for each series name in the runs. It has one line per run, the mean over the run's ranks. */
+/** Return one series for each series name in the runs. Each has one line per run: the mean over its ranks. */
 export function compare(views: readonly RunView[]): Comparison[] {
   const names = new Set(views.flatMap((view) => view.series.map((series) => series.name)));
   return [...names].map((name) => comparison(name, views));

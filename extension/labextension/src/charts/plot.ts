@@ -56,7 +56,7 @@ export class Plot {
     return this.x.ticks(Math.max(2, Math.min(6, this.width / 80))).filter(Number.isInteger);
   }
 
-  /** Only the ticks that have a label, because a logarithmic scale has too many ticks to label them all. */
+  /** The ticks that have a label. A logarithmic scale has too many ticks to label them all. */
   get yTicks(): number[] {
     const label = this.y?.tickFormat(4);
     return this.y?.ticks(4).filter((tick) => label?.(tick)) ?? [];
@@ -79,7 +79,7 @@ export class Plot {
     return path.defined(this.shows).digits(1)(low) ?? "";
   }
 
-  /** Return the points of a line between two gaps. A path does not show these points, so they are drawn as dots. */
+  /** Return the points of a line that have gaps on both sides. A path does not show them, so they are drawn as dots. */
   lonePoints({ x, mean }: RankLine): [number, number][] {
     const lone = (n: number) => this.shows(mean[n]) && !this.shows(mean[n - 1]) && !this.shows(mean[n + 1]);
     return mean.flatMap((value, n): [number, number][] => (lone(n) ? [[this.left(x[n]), this.top(value)]] : []));
@@ -125,7 +125,7 @@ export class Plot {
   private readonly x: Scale;
 }
 
-/** Return the lower and the upper limit of an axis, with some space around the values. The limits are never equal. */
+/** Return the limits of an axis, with some space around the values, or null without values. They are never equal. */
 function domainOf(values: Numbers, share: number, log: boolean): [number, number] | null {
   const [low, high] = extent(values.filter((value) => value !== null));
   if (low === undefined) return null;

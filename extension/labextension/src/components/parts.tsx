@@ -116,7 +116,7 @@ export function Table(props: { label: string; scroller: string; heads: string[];
   );
 }
 
-/** Replaces an empty list. Its text says what will appear there, and what the user has to do first. */
+/** A message in place of content that is missing or being loaded. It may say what the user has to do first. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }): JSX.Element {
   return (
     <div className="fd-empty">

@@ -83,7 +83,7 @@ function problemOf(response: Response, text: string): wire.Problem {
   try {
     value = JSON.parse(text) as Partial<wire.Problem>;
   } catch {
-    // The response is not JSON (for example, it is a proxy's HTML page), so only its status says what went wrong.
+    // The response is not JSON, e.g. because it is a proxy's HTML page. Only its status then says what went wrong.
   }
   const message = value.message || `${response.status} ${response.statusText}`;
   return { code: value.code ?? "failed", message, runs: value.runs ?? [] };

@@ -1,6 +1,6 @@
 import type { Problem } from "../wire";
 
-/** The error when the server refuses a request or does not answer. `status` is 0 if there was no response. */
+/** Thrown if the server refuses a request or does not answer. `status` is 0 if there was no response. */
 export class RequestError extends Error {
   constructor(
     readonly problem: Problem,

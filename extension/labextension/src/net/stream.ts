@@ -1,4 +1,4 @@
-/** The page's websocket to the notebook server. After an error it reconnects, with increasing delays. */
+/** The page's websocket to the notebook server. After an error, it reconnects with increasing delays. */
 
 import type { Message, Watch } from "../wire";
 

@@ -37,7 +37,7 @@ export function sourcesOf({ content }: NotebookPanel): string[] {
   return code.map(({ model }) => model.sharedModel.getSource());
 }
 
-/** Insert code cells below the active cell. An empty active code cell is used first. The last one becomes active. */
+/** Insert code cells below the active cell, or into it if it is an empty code cell. The last cell becomes active. */
 export function insertCells({ content: notebook }: NotebookPanel, sources: readonly string[]): void {
   for (const source of sources) {
     const active = notebook.activeCell?.model;

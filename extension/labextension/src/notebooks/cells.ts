@@ -40,7 +40,7 @@ export function runningCells(runs: readonly RunSummary[], opened: OpenNotebook):
   return found;
 }
 
-/** Return those of the given clusters that a notebook leads. */
+/** Return the given clusters that a notebook leads. */
 export function ledBy(clusters: readonly Cluster[], opened: OpenNotebook): Cluster[] {
   return clusters.filter((cluster) => cluster.lead && leads(cluster.lead, opened));
 }

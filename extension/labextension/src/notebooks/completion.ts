@@ -2,7 +2,7 @@
 
 const MAGIC = /^\s*%%distributed(_train)?\b[^\n]*/;
 
-/** Code and the position of the cursor. Like the kernel, `offset` counts code points. */
+/** Code and the position of the cursor. `offset` counts code points, as the kernel does. */
 export interface Completion {
   readonly code: string;
   readonly offset: number;

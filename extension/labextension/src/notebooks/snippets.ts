@@ -10,7 +10,7 @@ const LOADED = /^[ \t]*%load_ext[ \t]+farandole\b/m;
 /** Matches a line that starts a cluster or attaches to one. */
 const SETUP = /^[ \t]*%cluster[ \t]+(start|attach)\b/m;
 
-/** The notebook into which cells are inserted. `cells` has the sources of its existing code cells. */
+/** The notebook into which cells are inserted. `cells` contains the sources of its existing code cells. */
 export interface Target extends OpenNotebook {
   readonly cells: readonly string[];
 }

@@ -6,7 +6,7 @@ import type { KernelMessage } from "@jupyterlab/services";
 
 import { isDistributed, isInMagic, completionCode } from "../notebooks/completion";
 
-/** Extends the kernel's completion by the imports and variables of the distributed cells before the current cell. */
+/** Adds the imports and variables of distributed cells before the current cell to the kernel's completion. */
 export class RankCompleter implements ICompletionProvider {
   readonly identifier = "farandole:ranks";
   readonly rank = 560;

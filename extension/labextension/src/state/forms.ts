@@ -2,7 +2,7 @@
 
 import type { Cluster, Profile, Resources, StartCluster } from "../wire";
 
-/** The fields as the user has typed them. If a field is empty, the hub's default is used. */
+/** The fields as the user has typed them. If `profile`, `ranks` or `backend` is empty, the hub's default is used. */
 export interface StartForm {
   readonly name: string;
   readonly workers: string;
@@ -12,7 +12,7 @@ export interface StartForm {
   readonly wait: boolean;
 }
 
-/** The kind of a field's error. `most` is the maximum of a number, or null if it has none. */
+/** The kind of a field's error. `most` is the maximum of a number, or null if there is no maximum. */
 export interface FieldError {
   readonly kind: "name" | "taken" | "number" | "quota" | "ranks";
   readonly most: number | null;

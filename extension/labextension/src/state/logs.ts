@@ -2,7 +2,7 @@
 
 import type { LogPart, LogRequest } from "../wire";
 
-/** The known part of a log, from byte `offset` of the file to byte `next` (exclusive). `size` is the file's size. */
+/** The text of a log from byte `offset` of the file to byte `next` (exclusive). `size` is the size of the file. */
 export interface Log {
   readonly text: string;
   readonly offset: number;
@@ -34,7 +34,7 @@ export function append(log: Log | undefined, part: LogPart): Log {
   return trim({ text, offset: known.offset, next: part.next, size: part.size });
 }
 
-/** Return the text of a part that begins at byte `next` of the log. */
+/** Return the text of a part without the bytes before byte `next` of the log. */
 function fresh(part: LogPart, next: number): string {
   if (part.offset >= next) return part.text;
   return new TextDecoder().decode(new TextEncoder().encode(part.text).slice(next - part.offset));

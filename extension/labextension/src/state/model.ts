@@ -12,7 +12,7 @@ import { logKey } from "./logs";
 import { EMPTY, forget, reduce, withProblem, type PanelState } from "./reducer";
 import { dropped, isSame, watchOf, type Subscription } from "./subscriptions";
 
-/** A request that the panel show a run or the form that starts a cluster. */
+/** A request to show a run, or the form that starts a cluster, in the panel. */
 export interface NavigationRequest {
   readonly show: "run" | "start";
   readonly run: string;
@@ -26,7 +26,7 @@ export interface IPanelModel {
   readonly navigation: ISignal<IPanelModel, NavigationRequest>;
   /** Subscribe to runs and logs until the returned function is called. */
   subscribe(subscription: Subscription): () => void;
-  /** Send a request. If the server refuses it, show the reason to the user and return null. */
+  /** Send a request. If the request fails, show the reason to the user and return null. */
   attempt<T>(request: () => Promise<T>): Promise<T | null>;
   /** Show a message about a problem until the user dismisses it. */
   showProblem(message: string): void;
@@ -117,7 +117,7 @@ export class PanelModel implements IPanelModel {
     if (this.isWatched(message)) this.setState(reduce(this.current, message, Date.now()));
   }
 
-  /** Return false if the page no longer subscribes to the subject of a message, which the server did not know yet. */
+  /** Return false for a message about a run or log from which the page has unsubscribed in the meantime. */
   private isWatched(message: Message): boolean {
     if (message.kind === "run") return this.sent.runs.includes(message.id);
     return message.kind !== "log" || this.sent.logs.some((log) => logKey(log) === logKey(message.part));

@@ -1,4 +1,4 @@
-/** The pages of the list of runs that the page has fetched. */
+/** The pages of the list of runs, as far as they have been fetched from the server. */
 
 import type { RunPage, RunSummary } from "../wire";
 
@@ -35,7 +35,7 @@ export function runAt({ pages }: Pages, row: number, streamed: ReadonlyMap<strin
 
 /** Return the first page of the list if the websocket has sent all runs on it, and otherwise null. */
 export function firstPage(runs: readonly RunSummary[], total: number): RunPage | null {
-  // The runs begin with the newest. Older runs that are still active follow and do not belong to the first page.
+  // The newest runs come first. Active runs that are older follow, but they are not on the first page.
   const newest = runs.slice(0, PAGE);
   return newest.length === Math.min(PAGE, total) ? { runs: newest, offset: 0, total } : null;
 }

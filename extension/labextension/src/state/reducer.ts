@@ -40,7 +40,7 @@ export const EMPTY: PanelState = {
   problems: [],
 };
 
-/** Return the state after a message. It replaces the last message of its kind, but parts of logs are appended. */
+/** Return the state after a message. Log parts and problems are added; other messages replace earlier values. */
 export function reduce(state: PanelState, message: Message, now: number): PanelState {
   switch (message.kind) {
     case "clusters":
@@ -62,7 +62,7 @@ export function reduce(state: PanelState, message: Message, now: number): PanelS
   }
 }
 
-/** Add a problem to the state. Problems with the same message are shown once. */
+/** Add a problem to the state, which keeps the last three problems with different messages. */
 export function withProblem(state: PanelState, problem: Problem): PanelState {
   const others = state.problems.filter((other) => other.message !== problem.message);
   return { ...state, problems: [...others, problem].slice(-3) };
@@ -80,7 +80,7 @@ export function runOf(state: PanelState, id: string): RunSummary | undefined {
   return state.runs?.find((run) => run.id === id) ?? state.views[id]?.summary;
 }
 
-/** Return the duration of a run in seconds. For an active run, add the time since the last message. */
+/** Return the duration of a run in seconds. For an active run, add the time since the list of runs arrived. */
 export function elapsedSeconds(run: RunSummary, state: PanelState, now: number): number {
   return run.goes_on ? run.seconds + Math.max(0, now - state.receivedAt) / 1000 : run.seconds;
 }

@@ -12,7 +12,7 @@ export interface Facts {
   readonly gpu: string | null;
 }
 
-/** Return the number of ranks, the newest active run and the used GPU memory of all clusters. */
+/** Return the values for all clusters and active runs. Ranks and GPU memory are counted in ready clusters only. */
 export function factsOf(clusters: readonly Cluster[], running: readonly RunSummary[]): Facts {
   const ready = clusters.filter((cluster) => cluster.state === "ready");
   const workers = ready.flatMap((cluster) => cluster.workers);

@@ -1,4 +1,4 @@
-/** Merges the subscriptions of all components into one message `Watch`, which the page sends to the server. */
+/** Merges the subscriptions of all components into one `Watch` message, which the page sends to the server. */
 
 import type { LogRequest, Watch } from "../wire";
 import { logKey, type Log } from "./logs";

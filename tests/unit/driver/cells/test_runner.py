@@ -1,4 +1,4 @@
-"""Tests that a training cell keeps its cluster busy from the request until the last reply."""
+"""Tests for training cells whose runs are being created: a busy cluster, watchers that fail, and interrupts."""
 
 import _thread
 import asyncio
@@ -34,7 +34,7 @@ class InterruptedStore(RunStore):
 
 
 class Cluster:
-    """A cluster of two stub ranks, whose event loop runs in a separate thread, and a runner for training cells."""
+    """A cluster of two stub ranks with a runner for training cells. Its event loop runs in a separate thread."""
 
     def __init__(self, folder):
         self.loop = LoopThread()
@@ -69,7 +69,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    # An interrupt waits this long for a cell that is about to begin, but no cell begins in these tests.
+    # An interrupt waits this long for a cell that is about to begin. In the tests with an interrupt, no cell begins.
     monkeypatch.setattr(core, "BEGIN_SECONDS", 0.1)
     cluster = Cluster(tmp_path)
     yield cluster

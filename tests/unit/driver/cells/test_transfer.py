@@ -62,7 +62,7 @@ def test_a_missing_name_suggests_similar_ones(namespace: dict[str, Any]) -> None
 
 def test_an_unpicklable_value_names_the_remedy(namespace: dict[str, Any]) -> None:
     namespace["items"] = (item for item in [1])
-    with pytest.raises(TransferError, match=r"Rank 0 cannot pickle 'items'.*Pull its data instead"):
+    with pytest.raises(TransferError, match=r"Rank 0 cannot pickle 'items'.*Pull the data instead"):
         transfer.give(["items"])
 
 

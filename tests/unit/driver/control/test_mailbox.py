@@ -23,7 +23,7 @@ DEADLINE = 60
 
 
 class Core:
-    """The part of a cluster that the mailbox uses. The cluster has one worker with one rank."""
+    """A fake of a cluster's core with the attributes that the mailbox uses. It has one worker with one rank."""
 
     name, backend, ended, busy = "c", "torch", "", False
 
@@ -180,7 +180,7 @@ async def test_a_request_without_a_reader_is_withdrawn(core, monkeypatch, tmp_pa
     monkeypatch.setattr(mailbox, "ANSWER_SECONDS", 0.3)
     async with led(core) as sign:
         old = await sign()
-    with pytest.raises(FarandoleError, match=r"has not answered for 0.3 s.*%cluster attach"):
+    with pytest.raises(FarandoleError, match=r"has not accepted the request within 0.3 s.*%cluster attach"):
         await ask(old, "stop")
     assert not old.folder.exists()
 

@@ -1,4 +1,4 @@
-"""Tests that a cluster keeps the workers that are running, and replaces all lost workers at the same time."""
+"""Tests that a cluster keeps running workers, replaces lost workers together, and cleans up after a failed start."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Tests that an elastic run ends after repeated failures without progress."""
+"""Tests for when an elastic run ends after repeated failures, and for the notices about such failures."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ TORN = (
     "RuntimeError: [/a/long/way/to/its/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4066. "
     "This is typically caused by a remote worker crashing. Check the logs of the remote worker."
 )
-"""A Gloo error message, which begins with the line of source code that raised the error."""
+"""An error from Gloo. Its message begins with the file and the line number in Gloo's source code."""
 
 
 async def test_a_notice_shows_the_error_of_a_library_without_its_source_line():

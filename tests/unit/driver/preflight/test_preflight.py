@@ -1,4 +1,4 @@
-"""Tests for the faults and outliers that the check finds in invented measurements, and for the messages to users."""
+"""Tests for the faults and outliers that the preflight check finds in fake measurements, and for its messages."""
 
 from dataclasses import replace
 

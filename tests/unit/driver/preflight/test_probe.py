@@ -1,4 +1,4 @@
-"""Tests for the measurements of the check, with a fake group of ranks in which some ranks fail."""
+"""Tests for the measurements of the preflight check, with a fake group of ranks in which some ranks fail."""
 
 import json
 

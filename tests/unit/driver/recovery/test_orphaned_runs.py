@@ -45,7 +45,10 @@ def store(tmp_path):
 
 @pytest.fixture(params=["positions", "no positions"])
 def run(store, request):
-    """A run of two ranks whose driver was killed after step 0, with and without positions. Older drivers wrote none."""
+    """A run of two ranks. Its driver was killed after step 0.
+
+    Tests run with and without positions.json, because older drivers did not write this file.
+    """
     run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
     for rank in range(2):
         run.add_records(rank, reported(rank, 0), position=(f"kernel-{rank}", 1))
@@ -282,7 +285,7 @@ def test_a_strange_journal_hides_no_other_run(store, run, tmp_path, caplog, name
     with limited_memory(), pytest.warns(UserWarning, match=f"saved of run '{run.id}' cannot be read: "):
         assert [one.id for one in complete(store)] == [other.id]
     assert {info.id for info in store.list()} == {run.id, other.id}
-    # The readers of the other ranks have ended, so they hold no files open.
+    # asyncio would log this if the reader of the other rank's journal had not ended and still held its file open.
     gc.collect()
     assert "Task was destroyed" not in caplog.text
 

@@ -81,7 +81,7 @@ def as_if_another_process_leads(run):
 
 
 class Server:
-    """A worker whose journal has no reader in the first ``times`` answers, and has a reader in later answers."""
+    """A worker that first reports ``times`` times that no driver reads its journal, and then that a driver reads it."""
 
     name = "c-w0"
 

@@ -112,7 +112,7 @@ def test_an_unknown_backend_is_refused_with_a_list():
 
 
 def test_a_backend_that_a_worker_lacks_is_refused():
-    with pytest.raises(UsageError, match=r"'horovod'.*not installed there. They offer torch, none"):
+    with pytest.raises(UsageError, match=r"'horovod'.*not installed on all of them. All of them offer torch, none"):
         choose_backend("horovod", list(itertools.repeat(("torch", "none"), 2)))
 
 

@@ -155,7 +155,7 @@ def test_a_wrong_every_is_refused(every: Any) -> None:
 
 
 def test_a_wrong_keep_is_refused() -> None:
-    with pytest.raises(UsageError, match="keep is 0; keep at least 1"):
+    with pytest.raises(UsageError, match="keep is 0; it must be a whole number of at least 1"):
         checkpoint(make_state(), keep=0)
 
 
@@ -191,9 +191,9 @@ def _use_a_missing_module(place: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda place: _flip(next(place.glob("*.distcp"))), "distcp is not what was written"),
-        (lambda place: _flip(place / ".metadata"), ".metadata is not what was written"),
-        (lambda place: _flip(place / "outline.pickle"), "outline.pickle is not what was written"),
+        (lambda place: _flip(next(place.glob("*.distcp"))), "distcp has changed since it was written"),
+        (lambda place: _flip(place / ".metadata"), ".metadata has changed since it was written"),
+        (lambda place: _flip(place / "outline.pickle"), "outline.pickle has changed since it was written"),
         (lambda place: (place / "outline.pickle").unlink(), "outline.pickle is missing"),
         (lambda place: (place / "manifest.json").unlink(), "manifest.json is missing"),
         (lambda place: (place / "manifest.json").write_text("{"), "manifest.json cannot be read"),
@@ -319,7 +319,7 @@ def test_a_full_disk_is_reported_and_retried(notices: list[str], tmp_path: Path)
 
 
 def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
-    """Make one write fail, and check that a failure after a successful write is reported again."""
+    """Make a write fail after a successful write, and check that the failure is reported again."""
     made.folder.rename("elsewhere")
     made.folder.touch()
     state.commit()

@@ -101,7 +101,7 @@ def test_the_memory_of_a_removed_copy_is_freed_at_the_next_commit(tmp_path):
 
 
 def held(folder):
-    """Return how many files in a folder this process has open, including deleted files."""
+    """Return the number of files in a folder that this process has open, including deleted files."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # The descriptor that was used to list the folder is already closed.

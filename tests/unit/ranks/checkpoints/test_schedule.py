@@ -4,7 +4,10 @@ from farandole.ranks.checkpoints.schedule import EveryCommits, EverySeconds, par
 
 
 def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[float]) -> tuple[list[int], list[int]]:
-    """Commit after each duration in ``seconds``. Return the commits with a decision and those with a checkpoint."""
+    """Commit after each duration in ``seconds``.
+
+    Return the commits at which a decision was made, and those at which a checkpoint was due.
+    """
     met, due, meet = [], [], every.next_decision(0)
     for commit, took in enumerate(seconds, 1):
         clock[0] += took

@@ -1,4 +1,4 @@
-"""Measurements of the network between two ranks use real sockets. A peer that pauses simulates a slow network."""
+"""Tests for network measurements between two ranks, with real sockets. A peer that pauses simulates a slow network."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Descriptions of a rank's machine and its GPUs, with a stand-in for nvidia-smi."""
+"""Tests for the description of a rank's machine and its GPUs, with a stand-in for nvidia-smi."""
 
 import json
 import os

@@ -182,7 +182,7 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: [1, 2], "is a list; give it a torch.utils.data.DataLoader"),
+        (lambda: [1, 2], "is a list; pass a torch.utils.data.DataLoader"),
         (lambda: DataLoader(Stream(), 2), r"IterableDataset.*fd.rank\(\)"),
         (lambda: DataLoader(_numbers(3), batch_size=None), "batch_size=None"),
         (

@@ -1,4 +1,4 @@
-"""Only the connections that were opened in a tracked period are cut."""
+"""Tests for tracked connections, which can be cut and detect broken links. Other connections are unaffected."""
 
 import contextlib
 import ctypes
@@ -124,7 +124,7 @@ SILENT_SECONDS = 12.0
 
 
 def lose_all_that_comes(connection):
-    """Make the system silently drop all packets of a connection, as if a network cable had been unplugged."""
+    """Make the system silently drop all packets that arrive at a socket, as if a network cable had been unplugged."""
     program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # rejects every packet
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
 

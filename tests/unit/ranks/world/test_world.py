@@ -19,7 +19,7 @@ SECONDS = 60
 
 @pytest.fixture
 def world(monkeypatch):
-    """Yield rank 0's side of a world of two ranks on this machine. Rank 1 never arrives."""
+    """Yield rank 0's side of a world of two ranks on this machine. Rank 1 does not arrive unless the test starts it."""
     environment = {
         "FARANDOLE_BACKEND": "torch",
         "FARANDOLE_RANK": "0",

@@ -1,4 +1,4 @@
-"""Tests that the cleanup removes copies left behind by killed ranks, and keeps copies in use."""
+"""Tests that the cleanup removes copies of commits that killed ranks left behind, and keeps copies in use."""
 
 import os
 import time

@@ -101,7 +101,7 @@ async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_las
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     page.subscribe({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
     sending = asyncio.create_task(page.send_updates())
-    # Accept the three messages that every page receives, and then one part of the log.
+    # Accept the three messages that every page receives, and then one chunk of the log.
     await until(lambda: panel.topics["runs"].message)
     slow.let(4)
     await until(lambda: len(slow.taken) == 4 and slow.waiting)

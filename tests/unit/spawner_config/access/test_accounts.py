@@ -20,7 +20,7 @@ PASSWORD = "a long one, too"
 
 
 class Hub:
-    """The part of a hub that the account page uses. ``stopped`` lists the names of the servers that were stopped."""
+    """A hub with a real database and fake servers. ``stopped`` lists the names of the servers that were stopped."""
 
     def __init__(self, database):
         self.database = database

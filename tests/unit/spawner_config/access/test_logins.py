@@ -208,7 +208,7 @@ async def test_failed_logins_lock_the_account_for_a_while(database):
 
 
 def let_pass(ours, name, **time):
-    """Move an account's last failed login back by ``time``, as if that much time had passed since."""
+    """Move the time of an account's last failed login back by ``time``, as if that much time had passed since then."""
     ours.login_attempts[name]["time"] -= timedelta(**time)
 
 
@@ -315,7 +315,7 @@ async def test_attempts_at_the_same_time_count_like_others(database, monkeypatch
 
 
 async def test_a_login_with_a_password_that_is_changed_meanwhile_fails(database, monkeypatch):
-    """Otherwise this login would remain valid, although a password change should end all earlier logins."""
+    """If this login succeeded, it would remain valid, although a password change must end all earlier logins."""
     ours = authenticator(database)
 
     def compare(*_):
@@ -463,7 +463,10 @@ async def test_nobody_signs_up_under_a_name_with_the_slug_of_another(database):
     ("kind", "fields"), [(orm.User, {"name": "grace"}), (UserInfo, {"username": "grace", "password": HASH})]
 )
 async def test_nobody_signs_up_under_a_name_with_the_host_of_another(database, kind, fields, monkeypatch):
-    """No such names are known, because all names that are no hosts get 160 bits of a hash."""
+    """The test replaces `host_label`, because no two names with the same host are known.
+
+    A name that is not a valid host gets a host with 160 bits of a hash.
+    """
     monkeypatch.setattr("spawner_config.origins.hosts.host_label", lambda name, _kind="user": name.strip("_"))
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     database.add(kind(**fields))
@@ -482,7 +485,7 @@ async def test_a_login_under_a_name_with_the_slug_of_another_is_refused(database
 
 
 async def test_a_user_with_the_slug_of_an_older_one_gets_no_server(database):
-    """Such a user was added by an administrator, or by a version of the hub that did not yet compare slugs."""
+    """Such a user may have been added by an administrator, or by a version of the hub that did not compare slugs."""
     ours = authenticator(database)
     for name in (FIRST, SECOND):
         database.add(orm.User(name=name))

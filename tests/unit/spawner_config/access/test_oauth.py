@@ -105,7 +105,7 @@ def test_a_star_beside_names_is_refused():
 
 
 class Handler:
-    """A request to the hub's OAuth callback URL."""
+    """A fake handler of a request to the hub's OAuth callback URL."""
 
     def get_argument(self, name, default=None):
         return {"code": "a-code"}.get(name, default)

@@ -1,4 +1,4 @@
-"""Tests that passwords are hashed outside the event loop, and that this takes as long if an account does not exist."""
+"""Tests that passwords are hashed outside the event loop, a few at a time, and at the same cost without an account."""
 
 from __future__ import annotations
 

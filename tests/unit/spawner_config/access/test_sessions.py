@@ -39,7 +39,7 @@ def test_the_end_of_sessions_leaves_running_servers_their_tokens(database):
 
 
 def test_a_new_start_and_a_stop_end_the_tokens_of_former_starts(database):
-    """A restarted hub no longer knows the token of a server's earlier start, so the hub itself would not revoke it."""
+    """A restarted hub no longer knows the token of a server's earlier start, so JupyterHub would not revoke it."""
     hub = Hub(database)
     grace = hub.user("grace")
     spawner = start(grace, "")

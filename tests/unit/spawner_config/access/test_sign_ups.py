@@ -33,11 +33,13 @@ def test_accounts_that_wait_no_longer_are_forgotten() -> None:
     [
         ("192.0.2.66, 192.0.2.1,127.0.0.1", ["localhost"], "192.0.2.1"),
         ("192.0.2.1, 127.0.0.1", ["tls.invalid", "localhost"], "192.0.2.1"),
-        # These requests reached the hub's proxy without the TLS server, so the client chose all but the last address.
+        # The last address, which the hub's proxy appended, is not that of a TLS server, so the client may have invented
+        # all others.
         ("192.0.2.66, 127.0.0.1, 192.0.2.1", ["localhost"], "the proxy's client"),
         ("192.0.2.66, 192.0.2.1", ["localhost"], "the proxy's client"),
         ("192.0.2.1, 127.0.0.1", ["tls.invalid"], "the proxy's client"),
         ("192.0.2.1, 127.0.0.1", [], "the proxy's client"),
+        # The header does not contain the address of a client of a TLS server.
         ("127.0.0.1", ["localhost"], "the proxy's client"),
         ("", ["localhost"], "the proxy's client"),
     ],

@@ -1,4 +1,4 @@
-"""Tests with two names that have the same slug. The pair was found by trying several thousand names."""
+"""Tests for slugs. `FIRST` and `SECOND` have the same slug, and were found by trying several thousand names."""
 
 from __future__ import annotations
 

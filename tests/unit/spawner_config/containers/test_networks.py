@@ -94,7 +94,7 @@ async def test_a_network_of_another_user_is_refused_with_the_remedy():
     engine = Engine()
     networks = make(engine)
     await networks.hold(FIRST, "")
-    with pytest.raises(ForeignObjectError, match=f"network .* belongs to the user '{FIRST}'.*give one of them another"):
+    with pytest.raises(ForeignObjectError, match=f"network .* belongs to the user '{FIRST}'.*needs another name"):
         await networks.hold(SECOND, "")
     await networks.release(SECOND, "")
     [network] = engine.networks_by_id.values()

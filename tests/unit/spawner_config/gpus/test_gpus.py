@@ -59,7 +59,7 @@ async def test_a_request_gets_only_its_class() -> None:
 
 @pytest.mark.parametrize("wait", [True, False])
 async def test_a_request_beyond_the_hosts_gpus_is_refused_immediately(wait: bool) -> None:
-    with pytest.raises(NoGpuError, match="This needs 4 GPUs and this host has 2"):
+    with pytest.raises(NoGpuError, match="The start needs 4 GPUs, but this host has 2"):
         await pool().acquire(asks("alice", "main-w0", count=2, together=2), wait=wait)
 
 
@@ -168,7 +168,7 @@ def test_the_request_has_the_engines_format(info: dict[str, Any], form: str | No
 
 
 class FakeEngine:
-    """The part of an engine that the spawner uses. ``containers`` maps the names of containers to their GPUs."""
+    """A fake engine. ``containers`` maps the names of containers to their GPUs."""
 
     def __init__(self) -> None:
         self.containers: dict[str, list[str]] = {}
@@ -200,7 +200,7 @@ class FakeDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
 
 class Site:
-    """The spawners of a hub, which share one fake engine."""
+    """The spawners of one hub. They share one fake engine."""
 
     def __init__(self, gpus: str = "0:big,1:big") -> None:
         self.engine = FakeEngine()
@@ -378,7 +378,7 @@ class NewHub(Site):
         return {"spawn_pending": 1}
 
     def __getitem__(self, key: Any) -> Any:
-        """Return alice as a user of the hub, or one of her spawners, which is created from its saved state."""
+        """Return alice if ``key`` is her database row, or else her spawner ``key`` with its saved state."""
         if key is self.row.user:
             return SimpleNamespace(spawners=self)
         spawner = self.spawner("alice", key)

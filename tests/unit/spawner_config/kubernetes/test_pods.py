@@ -1,4 +1,4 @@
-"""Tests for how the start of a pod can end. Calls to the Kubernetes API and events from its watches are faked."""
+"""Tests for how pods start and stop. Calls to the Kubernetes API and events from its watches are faked."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_the_window_stays_open_on_this_machine() -> None:
 
 
 class Engine(BaseHTTPRequestHandler):
-    """The endpoints of a container engine that the hub's configuration requests: its version and its networks."""
+    """A fake container engine with the endpoints that the hub's configuration requests: version and networks."""
 
     def do_GET(self) -> None:
         answer = json.dumps({"ApiVersion": "1.41"} if self.path == "/version" else []).encode()
@@ -221,7 +221,7 @@ def test_the_configuration_of_every_deployment_has_a_quiet_proxy(
 
 
 class Hub(RequestHandler):
-    """The part of the hub's API that `Arbiter` uses: the list of a user's servers."""
+    """A fake of the hub's API with the request that `Arbiter` sends. It returns a user's servers."""
 
     def initialize(self, servers: dict[str, Any]) -> None:
         self.servers = servers

@@ -21,7 +21,7 @@ def closed_port():
 
 @pytest.fixture
 def spawner(monkeypatch, closed_port):
-    """A spawner on whose address no server listens. Tests replace `poll` to set the status of its container."""
+    """A spawner whose server does not listen. Tests replace `poll` to set the status of its container."""
 
     async def start(self):
         return "127.0.0.1", closed_port

@@ -31,7 +31,7 @@ def limited() -> Iterator[None]:
 
 @asynccontextmanager
 async def hub() -> AsyncIterator[tuple[str, list[int]]]:
-    """Run a server, and yield its address and a list of the sizes of the bodies that have reached the handlers."""
+    """Run a server. Yield its address, and a list that collects the size of each body that reaches a handler."""
     sizes: list[int] = []
 
     class Handler(RequestHandler):

@@ -101,7 +101,7 @@ async def test_programs_reach_the_api_at_the_hubs_own_port(host):
         ):
             assert (await ask(session, "GET", path, host, proxied=False))[2] == "the hub"
         assert (await ask(session, "POST", "/hub/api/oauth2/token", host, proxied=False))[2] == "the hub"
-        # Neither pages nor logins are served here, because browsers would send the cookie to all ports of this host.
+        # The hub's own port serves neither pages nor logins, because browsers would send the login cookie to all ports.
         assert (await ask(session, "GET", "/hub/login", host, proxied=False))[1] == f"{OWN}/hub/login"
         assert (await ask(session, "POST", "/hub/login", host, proxied=False))[0] == 421
 

@@ -29,6 +29,7 @@ def choose_backend(wanted: str | None, offered: Sequence[Sequence[str]]) -> Back
         raise UsageError(f"there is no backend {wanted!r}; choose one of {', '.join(BACKENDS)}")
     if wanted not in common:
         raise UsageError(
-            f"the workers cannot use backend {wanted!r}: it is not installed there. They offer {', '.join(common)}."
+            f"the workers cannot use backend {wanted!r}: it is not installed on all of them. All of them offer "
+            f"{', '.join(common)}."
         )
     return BACKENDS[wanted]()

@@ -31,7 +31,7 @@ class HorovodBackend(Backend):
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
         }
-        # A world of size 1 has no endpoint, but Horovod would try to connect to one if these variables were set.
+        # `World.form_alone` opens no endpoint for Horovod, which would try to connect if these variables were set.
         if endpoint.port:
             variables |= {
                 "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,

@@ -1,4 +1,4 @@
-"""The panel's routes for clusters, and the base class of all its routes.
+"""The panel's routes for clusters, and the base class of all its HTTP routes.
 
 docs/decisions/0010-one-stream-for-the-panel.md describes the complete interface.
 """
@@ -40,7 +40,7 @@ def requires(action: str) -> Callable[[Any], Any]:
 
 
 class PanelHandler(APIHandler):
-    """Base class of all routes. Responses are JSON; the response to a refused request is a ``Problem`` message."""
+    """Base class of the panel's HTTP routes. The response to a refused request is a ``Problem`` message."""
 
     auth_resource = "farandole"
 

@@ -49,7 +49,7 @@ class RunHandler(PanelHandler):
         self.answer(await asyncio.to_thread(_detail, info, summary, chart))
 
     def load(self, run: str) -> tuple[RunInfo, wire.RunSummary, Chart]:
-        """Return the info, the summary and the view of a run; raise RunNotFoundError if the run cannot be read."""
+        """Return the info, the summary and the view of a run; raise RunNotFoundError if the run is unreadable."""
         info = self.panel.index.find(run)
         summary = self.panel.index.summary(info, self.panel.monitor.snapshot.active_runs())
         return info, summary, self.panel.charts.of(info, summary, by_rank=bool(self.number("by_rank", 0)))
@@ -100,7 +100,7 @@ class CsvHandler(PanelHandler):
             self.log.debug("the download of run %s was interrupted", run)
             return
         except BaseException:
-            # Abort the connection, because an incomplete file would look complete if the response ended regularly.
+            # Abort the connection, because an incomplete file would look complete if the response ended normally.
             self.detach().close()
             raise
         await self.finish(set_content_type="text/csv; charset=utf-8")
@@ -135,7 +135,10 @@ def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDe
 
 
 def _code(folder: Path) -> str:
-    """Return the code of a run, or a Python comment with the reason why the code cannot be read."""
+    """Return the code of a run, or an empty string if the file is missing.
+
+    If the code cannot be read, return a Python comment with the reason.
+    """
     try:
         return read_code(folder)
     except FileNotFoundError:

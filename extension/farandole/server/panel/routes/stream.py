@@ -51,7 +51,7 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._telling.add_done_callback(self._ended)
 
     async def on_message(self, message: str | bytes) -> None:
-        """Update the page's subscriptions, which are the only messages that a page may send."""
+        """Update the page's subscriptions. A page may send no other messages."""
         try:
             self._page.subscribe(_watch(message))
         except UsageError as exc:
@@ -86,7 +86,7 @@ def _watch(message: str | bytes) -> dict[str, Any]:
     try:
         wanted = parse_json(message, "this message")
     except ValueError as exc:
-        raise UsageError(f'a page may send {{"kind": "watch", ...}}; {exc}') from exc
+        raise UsageError(f'a page may send only {{"kind": "watch", ...}}; {exc}') from exc
     if wanted.get("kind") != "watch":
-        raise UsageError('a page may send {"kind": "watch", ...}')
+        raise UsageError('a page may send only {"kind": "watch", ...}')
     return wanted

@@ -125,7 +125,7 @@ function Field({ label, error, set, ...input }: FieldProps): JSX.Element {
   );
 }
 
-/** Return the message below a field with an error, which tells the user what a valid value looks like. */
+/** Return the message that explains the error of a field to the user. It is shown below the field. */
 function errorText(trans: TranslationBundle, { kind, most }: FieldError): string {
   if (kind === "name") return trans.__("1 to 24 lower-case letters, digits and inner hyphens");
   if (kind === "taken") return trans.__("a cluster has this name already; choose another one");

@@ -25,7 +25,7 @@ export function RunDetailView({ id, focus, close }: Props): JSX.Element {
   const [byRank, setByRank] = useState(false);
   useSubscription({ runs: [id], byRank });
   const { detail, missing } = useDetail(id, state.views[id]?.view.ended);
-  // The response to the plain request arrives before the first view of the run on the websocket.
+  // The response to the plain request may arrive before the first view of the run on the websocket.
   const shown: Pick<RunMessage, "summary" | "view" | "sampled"> | null = state.views[id] ?? detail;
   return (
     <section className="fd-detail" aria-label={trans.__("Run %1", id)}>

@@ -20,7 +20,7 @@ const MOST_LIVE = 2;
 /** The list is requested from the server when the user has not typed for this long, in milliseconds. */
 const TYPING_MS = 250;
 
-/** The page from which the user returned to the list. It was a run, or the comparison if `run` is null. */
+/** The page from which the user returned to the list. It is a run, or the comparison if `run` is null. */
 interface Previous {
   readonly run: string | null;
 }

@@ -23,8 +23,9 @@ export function useRuns(filter: Filter, rows: Rows): Runs {
   const [pages, setPages] = useState<Pages>(NO_PAGES);
   const streamed = useMemo(() => new Map((runs ?? []).map((run) => [run.id, run])), [runs]);
   const requested = useRef(new Set<string>());
-  // If this key changes, runs may have moved to other rows: the filter or the number of runs has changed, a new run
-  // has started, or a run that the filter matched has a new status.
+  // If this key changes, runs may have moved to other rows, so the list is fetched again. The key contains the filter,
+  // the total number of runs and the id of the newest run. If a filter is set, the key also contains the status of each
+  // streamed run, because a run whose status changes may begin or cease to match the filter.
   const order = JSON.stringify([filter, total, runs?.[0]?.id, isAll(filter) || runs?.map((run) => run.status)]);
   const latest = useRef({ runs, filter, order });
   latest.current = { runs, filter, order };
@@ -45,7 +46,7 @@ export function useRuns(filter: Filter, rows: Rows): Runs {
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the other values are read from `latest`
   }, [pages, rows.first, rows.last]);
 
-  /** Fetch a page. Return null if it was requested before, or if runs have moved to other rows in the meantime. */
+  /** Fetch a page. Return null if it was requested before, if the request fails, or if the list has changed since. */
   async function fetchPage(offset: number) {
     const { order: before, filter: wanted } = latest.current;
     const key = `${before} ${offset}`;

@@ -1,4 +1,4 @@
-/** Computes which rows of a long list are rendered, which are the visible rows and a few rows above and below them. */
+/** Computes which rows of a long list are rendered: the visible rows, and a few rows above and below them. */
 
 export interface View {
   readonly scrollTop: number;
@@ -15,7 +15,7 @@ export interface Rows {
 
 export const OVERSCAN = 4;
 
-/** Return the rows to render, which are the visible rows, and `OVERSCAN` rows above and below them. */
+/** Return the rows to render: the visible rows, and `OVERSCAN` rows above and below them. */
 export function rowsOf({ scrollTop, height, rowHeight, total }: View): Rows {
   const visible = Math.ceil(height / rowHeight) + 1;
   const top = Math.min(Math.max(0, Math.floor(scrollTop / rowHeight)), Math.max(0, total - visible));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -15,7 +16,7 @@ import psutil
 import requests
 
 from hub.addresses import session_to
-from spawner_config.origins.hosts import PublicAddress, is_local
+from spawner_config.origins.hosts import DEFAULT_DOMAIN, PublicAddress, is_local
 from spawner_config.settings import ROOT, Settings, ensure_password
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class HubProcess:
         self.log_path = settings.state / "hub.log"
         self._lock = _lock(settings.state)
         _check_port(settings.port)
+        self._ipv6 = hold_ipv6(settings.port)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(START), "-f", str(config)],
@@ -95,6 +97,8 @@ class HubProcess:
             self.process.wait()
         leftovers = end_leftovers(self.settings.state)
         self._lock.close()
+        if self._ipv6 is not None:
+            self._ipv6.close()
         return leftovers
 
 
@@ -122,7 +126,7 @@ def wait_until(happened: Callable[[], bool], deadline: float) -> None:
     end = time.monotonic() + deadline
     while not happened():
         if time.monotonic() > end:
-            raise TimeoutError(f"nothing happened within {deadline:.0f} s")
+            raise TimeoutError(f"the condition was not met within {deadline:.0f} s")
         time.sleep(0.1)
 
 
@@ -193,3 +197,25 @@ def _check_port(port: int) -> None:
         except OSError as exc:
             message = f"Port {port} of 127.0.0.1 cannot be used ({exc.strerror}). Set FARANDOLE_PORT to another port."
             raise HubProcessError(message) from exc
+
+
+def hold_ipv6(port: int) -> socket.socket | None:
+    """Occupy a port of ::1 without listening. Return the socket, or None if this machine has no IPv6.
+
+    Browsers try ::1 before 127.0.0.1 for names below ``localhost``. If another program listened there, browsers would
+    send it the hub's cookies and passwords. Raises `HubProcessError` if the port is in use.
+    """
+    holder = None
+    try:
+        holder = socket.socket(socket.AF_INET6)
+        holder.bind(("::1", port))
+    except OSError as exc:
+        if holder is not None:
+            holder.close()
+        if exc.errno != errno.EADDRINUSE:
+            return None
+        raise HubProcessError(
+            f"Another program uses port {port} of ::1. Browsers would show its pages instead of the hub's, because "
+            f"{DEFAULT_DOMAIN} resolves to ::1 first. End that program, or set FARANDOLE_PORT to another port."
+        ) from exc
+    return holder

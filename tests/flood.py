@@ -133,14 +133,23 @@ class Flood:
         }
 
     async def _probe(self, session: aiohttp.ClientSession, end: float) -> None:
+        """Send a request every `PROBE_SECONDS`, even if the hub has not answered the earlier ones yet.
+
+        If each request waited for the previous answer, a hub that is blocked for ten seconds would delay only one.
+        """
+        async with asyncio.TaskGroup() as requests:
+            due = time.monotonic()
+            while due < end:
+                await asyncio.sleep(due - time.monotonic())
+                requests.create_task(self._probe_once(session, due))
+                due += PROBE_SECONDS
+
+    async def _probe_once(self, session: aiohttp.ClientSession, due: float) -> None:
         headers = {"Authorization": f"token {self.probe}"}
-        while time.monotonic() < end:
-            begin = time.monotonic()
-            async with session.get(f"{self.url}/hub/api/user", headers=headers) as answer:
-                answer.raise_for_status()
-                await answer.read()
-            self.seconds.append(time.monotonic() - begin)
-            await asyncio.sleep(PROBE_SECONDS)
+        async with session.get(f"{self.url}/hub/api/user", headers=headers) as answer:
+            answer.raise_for_status()
+            await answer.read()
+        self.seconds.append(time.monotonic() - due)
 
 
 async def _large() -> AsyncIterator[bytes]:

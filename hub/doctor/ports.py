@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
 from spawner_config.access.transport import INSECURE, REMEDY, check_transport
+from spawner_config.origins.hosts import DEFAULT_DOMAIN, is_local
 from spawner_config.settings import SettingsError, read_port
 
 if TYPE_CHECKING:
@@ -62,7 +63,19 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
             yield fault("ports", f"{wanted.service} and {other} both want port {wanted.port}.", _move(wanted))
         else:
             yield _judge(wanted, containers, deployment.name)
+    yield from _ipv6_twin(deployment)
     yield from _transport(deployment)
+
+
+def _ipv6_twin(deployment: Deployment) -> Iterator[Finding]:
+    """Yield a fault if another program listens at ::1, to which browsers resolve names below localhost first."""
+    domain = deployment.get("FARANDOLE_DOMAIN") or DEFAULT_DOMAIN
+    wanted = _wanted(deployment, "proxy", "FARANDOLE_BIND", "FARANDOLE_PORT")
+    if not is_local(domain) or ":" in wanted.address or wanted.number is None:
+        return
+    if _cannot_listen("::1", wanted.number) == errno.EADDRINUSE:
+        found = f"Another program uses port {wanted.port} of ::1. Browsers on this machine try it first for {domain}."
+        yield fault("ports", found, _move(wanted))
 
 
 def _transport(deployment: Deployment) -> Iterator[Finding]:

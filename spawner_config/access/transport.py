@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spawner_config.origins.compose import has_https, is_loopback
+from spawner_config.origins.compose import https_in_front, is_loopback
 from spawner_config.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def check_transport(environ: Mapping[str, str]) -> None:
     if word not in {"", INSECURE}:
         raise SettingsError(f"FARANDOLE_HTTP is {word!r}. It must be empty or {INSECURE}.")
     bind = environ.get("FARANDOLE_BIND") or "127.0.0.1"
-    if not (has_https(environ) or word or is_loopback(bind)):
+    # The compose services that provide HTTPS do not count: they listen at other ports, and reach the hub's proxy over
+    # the containers' network.
+    if not (https_in_front(environ) or word or is_loopback(bind)):
         raise SettingsError(
             f"FARANDOLE_BIND is {bind!r} and there is no HTTPS: everybody on the network could read passwords. {REMEDY}"
         )

@@ -36,10 +36,15 @@ def has_https(environ: Mapping[str, str]) -> bool:
 
     Raises `SettingsError`.
     """
+    return https_in_front(environ) or not HTTPS_PROFILES.isdisjoint(profiles(environ))
+
+
+def https_in_front(environ: Mapping[str, str]) -> bool:
+    """Return whether a server that is not a compose service provides HTTPS; raises `SettingsError`."""
     word = _get(environ, "FARANDOLE_HTTPS")
     if word not in {"yes", "no"}:
         raise SettingsError(f"FARANDOLE_HTTPS is {word!r}. It must be yes or no.")
-    return word == "yes" or not HTTPS_PROFILES.isdisjoint(profiles(environ))
+    return word == "yes"
 
 
 def public_port(environ: Mapping[str, str]) -> int:
@@ -61,7 +66,7 @@ def open_to_others(environ: Mapping[str, str]) -> str:
         return opened[0]
     # The server in front of the hub may be on this machine. FARANDOLE_BIND then does not limit who can reach that
     # server.
-    in_front = _get(environ, "FARANDOLE_HTTPS") == "yes" and HTTPS_PROFILES.isdisjoint(services)
+    in_front = https_in_front(environ) and HTTPS_PROFILES.isdisjoint(services)
     return "FARANDOLE_HTTPS=yes" if in_front else ""
 
 

@@ -60,7 +60,9 @@ def is_local(domain: str) -> bool:
     return domain == "localhost" or domain.endswith(".localhost")
 
 
-@lru_cache(maxsize=4096)
+# The cache holds all users of a large hub, because each login and start compares the label with all others. A cache
+# that is too small for such a scan would never hit.
+@lru_cache(maxsize=1 << 16)
 def host_label(name: str, kind: str = "user") -> str:
     """Return the first label of a user's host: a safe name as it is, else part of the name and 160 bits of a hash.
 

@@ -60,7 +60,7 @@ def bad(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
 
 
 class Answers:
-    """A fake engine that returns the prepared answers for their paths, and None for all other paths."""
+    """A fake engine that returns the prepared answer for each path in ``answers``, and None for all other paths."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -390,7 +390,24 @@ def test_a_hub_for_others_without_https_is_a_fault_until_the_administrator_allow
     assert about_passwords() == [Level.FAULT]
     assert about_passwords(FARANDOLE_HTTP="insecure") == [Level.WARNING]
     assert about_passwords(FARANDOLE_HTTPS="yes") == []
-    assert about_passwords(COMPOSE_PROFILES="tls") == []
+    assert about_passwords(COMPOSE_PROFILES="tls") == [Level.FAULT]
+
+
+def test_a_program_at_the_hubs_port_of_ipv6_is_a_fault(tmp_path: Path) -> None:
+    def found(**settings: str) -> list[str]:
+        checked = check_ports(deployment(tmp_path, FARANDOLE_PORT=str(port), **settings), None)
+        return [each.found for each in checked if "Browsers on this machine try it first" in each.found]
+
+    with socket.socket(socket.AF_INET6) as other:
+        other.bind(("::1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert found() == [
+            f"Another program uses port {port} of ::1. Browsers on this machine try it first for hub.localhost."
+        ]
+        # These hubs either have another name, or listen at ::1 themselves.
+        assert found(FARANDOLE_DOMAIN="hub.example.org") == found(FARANDOLE_BIND="::1") == []
+    assert found() == []
 
 
 @pytest.mark.parametrize("port", ["0", "http", "70000"])

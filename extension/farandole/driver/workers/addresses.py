@@ -40,7 +40,7 @@ class Address:
 
 
 class LocalhostResolver(AbstractResolver):
-    """Resolves names below ``localhost`` to this machine, as browsers do (RFC 6761, section 6.3), unlike Python."""
+    """Resolves names below ``localhost`` to this machine, as browsers do (RFC 6761, section 6.3). Python does not."""
 
     def __init__(self) -> None:
         self._resolver = DefaultResolver()
@@ -50,7 +50,7 @@ class LocalhostResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """Return the addresses of a host."""
         local = host.rstrip(".").endswith(".localhost")
-        return await self._resolver.resolve("localhost" if local else host, port, family)
+        return await self._resolver.resolve("127.0.0.1" if local else host, port, family)
 
     async def close(self) -> None:
         """Close the underlying resolver."""

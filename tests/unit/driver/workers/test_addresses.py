@@ -1,6 +1,7 @@
 """Tests that a driver reaches the hosts of all users, although Python does not resolve names below localhost."""
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -116,3 +117,10 @@ async def test_the_hubs_redirect_in_place_of_a_worker_is_not_followed():
 def test_the_address_of_a_server(address, given, url, host):
     assert address.server(given) == Address(url=url, host=host)
     assert address.server(given).headers == ({"Host": host} if host else {})
+
+
+async def test_names_below_localhost_never_resolve_to_ipv6():
+    # The hub does not listen at ::1, but another program might, and would get the driver's token.
+    for name in ("hub.localhost", "ada.hub.localhost."):
+        found = await LocalhostResolver().resolve(name, 8000, socket.AF_UNSPEC)
+        assert {each["host"] for each in found} == {"127.0.0.1"}

@@ -21,13 +21,15 @@ LOGIN = {
 def test_a_hub_for_others_without_https_is_refused(bind: str) -> None:
     with pytest.raises(SettingsError, match="no HTTPS.*COMPOSE_PROFILES=tls or caddy.*FARANDOLE_HTTP=insecure"):
         check_transport({"FARANDOLE_BIND": bind})
-    for allowed in (
-        {"FARANDOLE_HTTP": "insecure"},
-        {"FARANDOLE_HTTPS": "yes"},
-        {"COMPOSE_PROFILES": "postgres,tls"},
-        {"COMPOSE_PROFILES": "caddy"},
-    ):
+    for allowed in ({"FARANDOLE_HTTP": "insecure"}, {"FARANDOLE_HTTPS": "yes"}):
         check_transport({"FARANDOLE_BIND": bind, **allowed})
+
+
+@pytest.mark.parametrize("services", ["postgres,tls", "caddy"])
+def test_https_at_another_port_does_not_excuse_http_at_the_proxys(services: str) -> None:
+    check_transport({"COMPOSE_PROFILES": services})
+    with pytest.raises(SettingsError, match="FARANDOLE_BIND is '0.0.0.0' and there is no HTTPS"):
+        check_transport({"COMPOSE_PROFILES": services, "FARANDOLE_BIND": "0.0.0.0"})
 
 
 @pytest.mark.parametrize("bind", ["", "127.0.0.1", "::1", "[::1]", "localhost"])
@@ -59,7 +61,7 @@ def test_behind_https_cookies_are_secure_and_browsers_stay_with_https(
         "cookie_options": {"secure": True},
         "headers": {"Strict-Transport-Security": "max-age=31536000; includeSubDomains"},
     }
-    # With one origin, other applications may have the hosts below the hub's.
+    # If all users share one origin, other applications may use the hosts below the hub's host.
     configure_proxied_hub(c, Settings(one_origin=True), front=Front(https=True, port=443), **where)
     assert c.JupyterHub.tornado_settings["headers"] == {"Strict-Transport-Security": "max-age=31536000"}
     c.JupyterHub.tornado_settings = {}

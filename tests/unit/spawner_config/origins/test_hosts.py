@@ -69,3 +69,11 @@ def test_no_domain(text):
 )
 def test_the_address_has_the_port_that_browsers_show(scheme, port, url):
     assert PublicAddress(scheme=scheme, domain="hub.test", port=port).url == url
+
+
+def test_a_second_scan_of_ten_thousand_users_computes_no_hash_again():
+    names = [f"user{number}@example.org" for number in range(10_000)]
+    assert same_host("ada@example.org", names) is None
+    computed = host_label.cache_info().misses
+    assert same_host("ada@example.org", names) is None
+    assert host_label.cache_info().misses == computed

@@ -102,13 +102,17 @@ class Checkpoints:
             self._start_writing(state, found)
 
     def save(self) -> None:
-        """Commit, write a checkpoint of that commit and wait until it is on disk. All ranks must call this method."""
+        """Commit, write a checkpoint of that commit and wait until it is on disk. All ranks must call this method.
+
+        If an earlier checkpoint is still being written after `END_SECONDS`, a notice says so and none is written.
+        """
         self.wait()
         state = self._state
         state.extras[NEXT_DECISION] = state.commits + 2  # prevents the commit hook from also writing a checkpoint
         state.commit()
-        self._start_writing(state, self._decide(state, force=True) or [])
-        self.wait()
+        if found := self._decide(state, force=True):
+            self._start_writing(state, found)
+            self.wait()
 
     def wait(self, timeout: float = END_SECONDS) -> None:
         """Wait at most ``timeout`` seconds until the checkpoint that is being written is on disk."""

@@ -382,6 +382,30 @@ def test_a_slow_disk_queues_no_writes_and_the_written_copy_does_not_change(
     assert _steps(Path("c")) == [1, 9]
 
 
+def test_save_writes_nothing_beside_a_write_that_does_not_end(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[files.Content] = []
+    released = threading.Event()
+    write = files.write
+
+    def stuck(folder: Path, content: files.Content) -> Path:
+        writes.append(content)
+        assert released.wait(DEADLINE)
+        return write(folder, content)
+
+    monkeypatch.setattr(files, "write", stuck)
+    monkeypatch.setattr(Checkpoints.wait, "__defaults__", (0.1,))
+    state = make_state(nn.Linear(2, 2), step=0)
+    made = checkpoint(state, every=1, folder="c")
+    state.commit()
+    made.save()
+    released.set()
+    made.wait(DEADLINE)
+    assert len(writes) == 1
+    assert [text for text in notices if "still being written" in text and "after 0.1 s" in text]
+
+
 def test_a_new_rank_gets_its_own_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     _three()
     drawn = []

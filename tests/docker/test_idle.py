@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hub.process import wait_until
 from tests.docker.stack import running
 
@@ -14,6 +16,7 @@ CELL_SECONDS = 240.0
 USER = "ida"
 
 
+@pytest.mark.release
 def test_an_attached_idle_worker_stops_and_the_next_cell_starts_it_again(tmp_path: Path) -> None:
     with (
         running(tmp_path, subnets="10.214.32.0/20", FARANDOLE_IDLE_MINUTES="0.5") as stack,

@@ -30,6 +30,8 @@ def stop_servers(site: Site) -> None:
             browser.stop_notebook()
 
 
+# In CI, the embedded hub is probed over HTTP, and this deployment over TLS.
+@pytest.mark.release
 def test_a_page_of_another_user_steals_nothing_over_http(site: Site, chromium: Browser) -> None:
     start_servers(site)
     for victim in victims(site):

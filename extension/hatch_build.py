@@ -1,4 +1,7 @@
-"""Refuse to build a wheel without the JupyterLab extension and the dashboard: it would install, and show nothing."""
+"""Refuses to build the package before the JupyterLab extension and the dashboard have been built.
+
+A package without them could be installed, but JupyterLab would show neither the panel nor the dashboards.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def build_extra(requirements: Path, name: str) -> str:
     if not NAME.fullmatch(name):
         raise BuildError(f"NAME is {name!r}. It must consist of lower-case letters, digits and single hyphens.")
     if not requirements.is_file():
-        raise BuildError(f"There is no file {requirements}. EXTRA must name a requirements file of pip.")
+        raise BuildError(f"The file {requirements} does not exist. EXTRA must be the path of a pip requirements file.")
     parent = local_tag(NOTEBOOK, registry_prefix())
     context = BUILD / f"extra-{name}"
     shutil.rmtree(context, ignore_errors=True)

@@ -59,7 +59,7 @@ def _ends_early(url: URL) -> bool:
 
 
 def connect_options(url: URL) -> dict[str, int]:
-    """Return the driver's options that limit how long a connection attempt may take."""
+    """Return options for the database driver: a time limit for connection attempts to PostgreSQL, otherwise none."""
     return {"connect_timeout": CONNECT_SECONDS} if url.get_backend_name() == "postgresql" else {}
 
 

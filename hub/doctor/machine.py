@@ -25,7 +25,8 @@ LEAST_MEMORY, GOOD_MEMORY = 1.8e9, 3.8e9
 """Bytes of memory. These limits are below 2 and 4 GB because machines of these sizes report slightly less."""
 GOOD_CORES = 2
 LARGEST_ERROR = 16_000_000
-"""The largest clock error in microseconds that the kernel reports, which it reaches if nothing sets the clock."""
+"""The largest clock error that the kernel reports, in microseconds. If nothing synchronises the clock, the reported
+error grows until it reaches this value."""
 
 
 def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> Finding:

@@ -68,7 +68,10 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
 
 
 def _ipv6_twin(deployment: Deployment) -> Iterator[Finding]:
-    """Yield a fault if another program listens at ::1, to which browsers resolve names below localhost first."""
+    """Yield a fault if another program uses the proxy's port on ::1.
+
+    Browsers try ::1 first for names below localhost.
+    """
     domain = deployment.get("FARANDOLE_DOMAIN") or DEFAULT_DOMAIN
     wanted = _wanted(deployment, "proxy", "FARANDOLE_BIND", "FARANDOLE_PORT")
     if not is_local(domain) or ":" in wanted.address or wanted.number is None:

@@ -199,8 +199,8 @@ def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
     mounted = [(mount["Source"], mount["Target"]) for mount in host["Mounts"]]
     if not (alone and bare and mounted == [(source, PLACE)] and _makes_a_folder(rules, built.get("Entrypoint", []))):
         raise RefusedError(
-            f"The volume {source!r} is only for creating a folder in it. Only the hub's command for this may mount the "
-            "volume or run without a network."
+            f"A container may mount the volume {source!r} or run without a network only to create a user's folder in "
+            "this volume, with the hub's own command."
         )
 
 

@@ -226,7 +226,8 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
     def _pending(self) -> set[str]:
         """Return the names of the accounts that are waiting for approval.
 
-        Accounts that were locked out are not approved either, but they have a hub user from an earlier login.
+        Unapproved accounts that have a hub user are left out, for example accounts whose approval an administrator has
+        withdrawn after a login.
         """
         waiting = self.db.query(UserInfo.username).outerjoin(orm.User, orm.User.name == UserInfo.username)
         return {name for (name,) in waiting.filter(UserInfo.is_authorized.is_(False), orm.User.id.is_(None))}

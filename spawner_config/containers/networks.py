@@ -127,7 +127,7 @@ class UserNetworks:
             self._connect_services(self._client.inspect_network(network["Id"]))
         except (*ENGINE_ERRORS, NetworkError) as exc:
             # This can happen while the container is being recreated or while the engine filter is restarting.
-            app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], reason(exc))
+            app_log.warning("The hub's services cannot be connected to %s: %s", network["Name"], reason(exc))
             return False
         return True
 

@@ -117,7 +117,7 @@ class GpuSpawner(BurstSpawner):
             await self._old_container_gone()
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, in which only the engine can select the visible GPUs."""
+        """Return the server's environment, in which no variable selects GPUs, so that only the engine can do so."""
         return gpu_environment(super().get_env(), has_gpus=bool(self.gpu_pool.held(self.key)))
 
     def get_state(self) -> dict[str, Any]:

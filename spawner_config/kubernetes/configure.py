@@ -41,8 +41,8 @@ DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
 """Limits on DNS lookups. torch looks up the name of each address to which it connects, and a lookup that gets no answer
 should fail soon."""
 ACCESS_LABELS = {"hub.jupyter.org/network-access-hub": "true", "hub.jupyter.org/network-access-proxy-http": "true"}
-"""Labels that give pods access to the hub and the proxy, under the network policies of this project and of Zero to
-JupyterHub."""
+"""Labels that give pods access to the hub and the proxy under the network policies of Zero to JupyterHub. The policies
+in hub/kubernetes/base/networks.yaml use only the label for the hub."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"

@@ -48,7 +48,8 @@ OVERDUE_SECONDS = 15.0
 """How many seconds after its grace period a deleted pod is treated as gone although its node, which may have failed,
 has not confirmed the removal."""
 GONE_SECONDS = 10.0
-"""How many seconds a pod may be missing during its start, because KubeSpawner may delete a pod and create it again."""
+"""A start fails if its pod has been missing for longer than this many seconds. A shorter absence is allowed, because
+KubeSpawner may delete a pod and create it again."""
 CLAIM_SECONDS = 10.0
 """How many seconds the scheduler may report a newly created volume claim as missing."""
 WAIT_SECONDS = 540.0

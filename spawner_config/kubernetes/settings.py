@@ -98,8 +98,9 @@ class KubernetesSettings(ServerSettings):
         for data in found.shares.data:
             if not re.fullmatch(OBJECT, data.volume):
                 raise SettingsError(
-                    f"FARANDOLE_SHARED_VOLUMES has {data.volume!r}. It must be the name of a PersistentVolumeClaim: "
-                    "lower-case letters, digits, hyphens and points."
+                    f"FARANDOLE_SHARED_VOLUMES contains {data.volume!r}, which is not a valid name of a "
+                    "PersistentVolumeClaim. Use lower-case letters, digits, hyphens and dots; begin and end with a "
+                    "letter or digit."
                 )
         return found
 

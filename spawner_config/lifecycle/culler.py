@@ -72,8 +72,8 @@ class Arbiter:
         """Return whether to stop ``server``, which is given in the format of the hub's REST API."""
         if not self._idle(server["name"], {server["name"]: server}):
             return False
-        # Read the user's servers again, because the culler's list may be some seconds old and contains only this
-        # server.
+        # Read the user's servers again. ``server`` may be some seconds old, and a notebook server counts as in use
+        # while one of the user's workers is in use, but the culler passes only one server.
         return self._idle(server["name"], await self._servers_beside(server))
 
     def _idle(self, name: str, servers: dict[str, dict[str, Any]]) -> bool:

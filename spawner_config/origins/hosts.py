@@ -37,7 +37,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, kw_only=True)
 class PublicAddress:
-    """The address at which browsers reach the hub. Users' addresses have hosts below ``domain``."""
+    """The address at which browsers reach the hub. The servers of each user have a host below ``domain``."""
 
     scheme: str
     domain: str

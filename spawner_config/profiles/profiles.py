@@ -142,6 +142,7 @@ def _gpu(table: dict[str, Any]) -> Gpu:
 def _gpu_profiles(profiles: tuple[Profile, ...], gpus: tuple[Gpu, ...]) -> list[Profile]:
     """Return a profile for each GPU class, or an empty list if the file already has a profile with GPUs.
 
+    A class gets no profile if a profile in the file already has its name.
     With these profiles, setting FARANDOLE_GPUS is enough to use the GPUs of a new machine.
     """
     if any(profile.gpus for profile in profiles):

@@ -67,9 +67,9 @@ class UserOverlays(UserNetworks):
         return bool(self._client.services(filters={"label": labels}))
 
     def _remove(self, network: dict[str, Any]) -> None:
-        """Remove a network and wait until its name is free.
+        """Remove a network, and wait until a lookup by its name no longer returns it.
 
-        Before that, a lookup by name would return the old network.
+        If the network still exists after `REMOVAL_SECONDS`, log a warning.
         """
         end = time.monotonic() + REMOVAL_SECONDS
         refusal = "it is still there"

@@ -29,7 +29,7 @@ class Task:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Task:
-        """Return the task that the engine's answer ``found`` describes."""
+        """Return a task, given its description ``found`` from the engine's list of tasks."""
         status = found["Status"]
         code = (status.get("ContainerStatus") or {}).get("ExitCode")
         attachments = found.get("NetworksAttachments") or []

@@ -1,4 +1,8 @@
-"""Tests that a hostile page steals nothing from users who open it, but steals tokens if all users share one origin."""
+"""Tests what a hostile page can steal from users who open it.
+
+It steals nothing if each user has a separate origin, but it steals tokens if all users share one origin. The last test
+checks that requests for a server that is not running, and requests to 127.0.0.1, are redirected to the hub's host.
+"""
 
 from __future__ import annotations
 

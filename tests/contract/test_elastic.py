@@ -34,7 +34,7 @@ def whole(run, *, epochs=EPOCHS):
 
 
 def steps_lost(run):
-    """Return the largest number of steps by which rank 0's reports go back."""
+    """Return the largest number of steps that rank 0 had to repeat after a fault, according to its reports."""
     steps = run.dataframe().query("rank == 0")["step"].to_list()
     return max((before - now + 1 for before, now in pairwise(steps)), default=0)
 

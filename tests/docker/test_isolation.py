@@ -1,4 +1,11 @@
-"""A program in a notebook or on a rank can reach only its user's own servers, the hub and the proxy."""
+"""Tests what the programs in users' containers can reach, and what they can find out.
+
+- The containers of a user reach each other, but no container of another user.
+- Of the hub's services, containers reach only the public ports of the hub and the proxy.
+- Containers have no access to the engine, no secrets of the hub, and no privileges.
+- The token of a server gives no access to other users.
+- If FARANDOLE_INTERNET is "no", containers reach neither the host nor a cloud's metadata service.
+"""
 
 from __future__ import annotations
 

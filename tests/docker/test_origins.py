@@ -1,6 +1,6 @@
-"""The origin probe for a hub in containers, over HTTP and TLS.
+"""Tests that the page of another user steals nothing if the hub runs in containers, over HTTP and over TLS.
 
-Also tests that a hub that other machines can reach does not start without FARANDOLE_DOMAIN.
+Also tests that the hub does not start if other machines can reach it and FARANDOLE_DOMAIN is not set.
 """
 
 from __future__ import annotations

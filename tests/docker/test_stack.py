@@ -65,7 +65,7 @@ def test_ranks_of_a_user_with_a_long_name_find_each_other_immediately(stack: Sta
         addresses = kernel.execute(f"%%distributed\n{OWN_ADDRESS}", deadline=CELL_SECONDS).split()
         peers = [word for word in addresses if word.count(".") == 3]
         assert len(peers) == 2
-        # The look-up takes 10 s if the engine cannot resolve the name.
+        # If a container's name is too long, each reverse lookup of its address times out after 10 s.
         output = kernel.execute(f"%%distributed\n{LOOK_UP.format(peers=peers)}", deadline=CELL_SECONDS)
         seconds = [float(word) for word in output.split() if "." in word]
         assert seconds

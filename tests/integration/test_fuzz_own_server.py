@@ -242,7 +242,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def fuzz(cases: int, check: Callable[..., None], *strategies: st.SearchStrategy[Any]) -> None:
-    """Call ``check`` for the given number of cases. The cases are the same in every test run."""
+    """Call ``check`` with up to ``cases`` examples of the strategies. The examples are the same in every test run."""
     limits = settings(
         max_examples=cases, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
     )

@@ -17,7 +17,7 @@ from farandole.ranks import context
 
 
 def capture() -> dict[str, Any]:
-    """Return the state of all generators of this rank, by library."""
+    """Return the states of this rank's generators, by name. NumPy and CUDA are included only if the rank uses them."""
     states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if numpy := sys.modules.get("numpy"):
         states["numpy"] = numpy.random.get_state()

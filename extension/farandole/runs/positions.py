@@ -1,10 +1,10 @@
-"""Records which messages the files of a run contain, so that another driver can continue without a gap.
+"""Reads ``positions.json``, which lets another driver continue a run's files without a gap.
 
 During a run, a worker keeps a journal for each of its kernels. The journal contains the kernel's messages, which are
 numbered from 1. ``positions.json`` contains
 
-- ``kernels``: the number of the last message whose content is in the files, by kernel id;
-- ``sizes``: the sizes of the files after that message, in bytes, by file name.
+- ``kernels``: for each kernel id, the number of the last message whose content is in the files;
+- ``sizes``: the sizes in bytes of the files with exactly these messages, by file name.
 
 A driver that takes over the run truncates the files to these sizes and skips the messages up to these numbers. Any data
 beyond these sizes was written just before the earlier driver was killed, and is read from the journals again.
@@ -81,7 +81,10 @@ def _size(folder: Path, name: str) -> int:
 
 
 def _cut(folder: Path, name: str, size: int | None) -> None:
-    """Truncate a file to ``size`` bytes. If ``size`` is None or the file is not regular, rename it to ``.old``."""
+    """Truncate a file to ``size`` bytes if it is longer.
+
+    If ``size`` is None, the file is not regular, or its path contains a symbolic link, rename it to ``.old`` instead.
+    """
     path = folder / name
     try:
         with open_regular(folder, name) as file:

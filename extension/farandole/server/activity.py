@@ -132,7 +132,7 @@ class FirstReport:
     task: asyncio.Task[None] | None = None
 
     def __call__(self) -> None:
-        """Start sending a report, unless the server has been used since the last regular report."""
+        """Start sending a report if the last use is more than ``interval`` ago and no such report is being sent."""
         if self.since() > self.interval and (self.task is None or self.task.done()):
             self.task = asyncio.get_running_loop().create_task(self._report())
 

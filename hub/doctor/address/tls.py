@@ -43,7 +43,7 @@ def check_tls(deployment: Deployment) -> Finding:
     if deployment.get("FARANDOLE_HTTPS") != "yes" and "caddy" not in deployment.profiles:
         return ok(CHECK, "not needed, since .env sets up no HTTPS")
     if not is_domain(domain) or is_local(domain):
-        return ok(CHECK, "not checked, since FARANDOLE_DOMAIN is no name that leads to this machine from others")
+        return ok(CHECK, "not checked, since FARANDOLE_DOMAIN is not a name by which other machines can reach the hub")
     # The hub always has a user with the administrator's name, so Caddy gets a certificate for this host too.
     admin = f"{host_label(deployment.get('FARANDOLE_ADMIN').lower())}.{domain}"
     port = read_port(deployment.get("FARANDOLE_PUBLIC_PORT")) or HTTPS_PORT

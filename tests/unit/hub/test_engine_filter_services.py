@@ -297,7 +297,7 @@ HOME = "farandole-home-ada:/home/user"
     ],
 )
 def test_no_other_container_mounts_all_homes(changes: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError, match="'farandole-homes' is only for creating a folder"):
+    with pytest.raises(RefusedError, match="'farandole-homes' or run without a network only to create a user's folder"):
         rebuild_container(RULES, making(**changes))
 
 

@@ -1,4 +1,4 @@
-"""Tests for the functions of the tests' Kubernetes node that need no running node."""
+"""Tests for the code that sets up and removes the tests' Kubernetes node. These tests do not start a node."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ no event."""
 
 
 class Membership:
-    """Tracks ranks by their messages and by the ends of their cells; each change wakes `wait_until`."""
+    """Tracks the ranks of an elastic run by their membership reports and the ends of their cells.
+
+    Each report and each end of a cell wakes `wait_until`.
+    """
 
     def __init__(self, group: RankGroup, on_refusal: Callable[[Reply], None]) -> None:
         """Start without ranks; ``on_refusal`` is called if the cell of a new rank ends before the rank has joined."""

@@ -164,10 +164,10 @@ class RankGroup:
     async def release(self, *, together: bool) -> None:
         """End the cells of all busy ranks.
 
-        1. Interrupt the busy ranks.
-        2. If the ranks work `together`, make all of them leave the world.
-        3. Interrupt the ranks that are still busy once more.
-        4. Kill the ranks that are still busy after `RELEASE_SECONDS`.
+        1. Interrupt the busy ranks, and give them `INTERRUPT_SECONDS` to become idle.
+        2. If the ranks work `together`, make all ranks leave the world, including the idle ones.
+        3. Interrupt again the ranks that are still busy.
+        4. Kill the ranks that are still busy `RELEASE_SECONDS` after the first step began.
         """
         try:
             async with asyncio.timeout(RELEASE_SECONDS):

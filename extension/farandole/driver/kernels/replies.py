@@ -16,7 +16,7 @@ CONNECTION_LOST = "ConnectionLost"
 UNKNOWN: dict[str, Any] = {
     "status": "error",
     "ename": CONNECTION_LOST,
-    "evalue": "the connection to its worker broke, so its outcome is unknown; run it again",
+    "evalue": "the connection to the rank's worker broke, so the outcome on this rank is unknown; try again",
     "traceback": [],
 }
 """The reply used if a request may not have reached the kernel, or if the real reply is not in a journal."""

@@ -93,7 +93,10 @@ def _messages(
     names: Sequence[str],
     words: Callable[[float], str],
 ) -> list[str]:
-    """Return one message per rank whose links are all outliers, and one per remaining outlier pair."""
+    """Return one message for each rank that has several links, all of which are outliers.
+
+    For each other outlier between two ranks without such a message, return one message.
+    """
     counts = {rank: sum(rank in pair for pair in every) for pair in every for rank in pair}
     culprits = [rank for rank, count in counts.items() if count > 1 and sum(rank in pair for pair in outliers) == count]
     messages = []

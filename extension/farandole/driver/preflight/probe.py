@@ -27,8 +27,8 @@ ROUND_SECONDS = 60.0
 LINKS_SECONDS = 90.0
 """No new round of links begins after this many seconds."""
 STREAMS_SECONDS = 15.0
-"""The total duration of all data streams in seconds, which the rounds share. A single stream takes at most
-`STREAM_SECONDS`."""
+"""The maximum time in seconds for the data streams of all rounds together. Each round has one stream in each direction,
+and a stream takes at most `STREAM_SECONDS`."""
 STREAM_SECONDS = 0.25
 REDUCE_SECONDS = 60.0
 REDUCED_BYTES = 16 * 2**20

@@ -70,17 +70,17 @@ class LocalWorkers(WorkerSource):
         return [worker]
 
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the worker if it is running and belongs to this cluster, or an empty list."""
+        """Return a list with the worker if it runs and belongs to this cluster, otherwise an empty list."""
         if self._worker is None or self._cluster != cluster or self._server is None or self._server.poll() is not None:
             return []
         return [self._worker]
 
     async def names(self, cluster: str) -> list[str]:
-        """Return the worker's name if it is running and belongs to this cluster, or an empty list."""
+        """Return a list with the worker's name if it runs and belongs to this cluster, otherwise an empty list."""
         return [worker.name for worker in await self.find(cluster)]
 
     async def clusters(self) -> dict[str, int]:
-        """Return the only cluster and its single worker, if that is running."""
+        """Return the cluster's name with the number of its workers, 1, or an empty dict if no worker is running."""
         return {self._cluster: 1} if await self.find(self._cluster) else {}
 
     async def stop(self, _names: Sequence[str], /) -> None:

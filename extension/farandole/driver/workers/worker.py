@@ -216,7 +216,10 @@ class Worker:
             return None
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield a kernel's messages in a run after number ``after``, as websocket frames, and wait for new ones."""
+        """Yield a kernel's messages in a run that have numbers above ``after``, as websocket frames.
+
+        New messages are yielded until the journal ends. Raises WorkerStartError if the worker stops sending them.
+        """
         path = f"farandole/records/{run}/{kernel_id}"
         try:
             async with self._session.get(

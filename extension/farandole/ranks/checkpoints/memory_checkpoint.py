@@ -36,7 +36,8 @@ unknown), and the length and the CRC-32 of the payload.
 """
 MAGIC = b"FDCOMMIT"
 MAX_TIME_SHARE = 0.05
-"""Maximum fraction of the training time that is spent on copies. If a copy would exceed it, the copy is not made."""
+"""Maximum fraction of the training time that is spent on copies. After a copy that took ``t`` seconds, no copy is made
+for ``t / MAX_TIME_SHARE`` seconds."""
 ROOM_FACTOR = 4
 """Number of copies that must fit into the folder. Two copies are kept, and DataLoaders also need shared memory."""
 

@@ -132,7 +132,9 @@ class ShardedLoader:
                 self._move(self.epoch + 1, 0)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "source":  # copy and pickle look these up before __init__ has run
+        # copy and pickle create a loader without calling __init__, and then look up special methods. Before `source` is
+        # set, looking it up here would recurse without end.
+        if name.startswith("__") or name == "source":
             raise AttributeError(name)
         return getattr(self.source, name)
 

@@ -51,7 +51,7 @@ class RunIndex:
     """
 
     def __init__(self, folder: Path, root: Path) -> None:
-        """Read runs from ``folder``. Paths of notebooks are relative to ``root``, the root folder of Jupyter."""
+        """List the runs in ``folder``. Paths of notebooks below ``root``, Jupyter's root folder, are relative to it."""
         self.folder = folder
         self._root = root
         self._known: dict[str, tuple[tuple[int, ...], RunInfo | RunUnreadableError]] = {}

@@ -198,9 +198,11 @@ class RankLine(TypedDict):
 
 
 class Series(TypedDict):
-    """The mean, minimum and maximum of a metric over the ranks, at 300 points or fewer (600 while the run is active).
+    """The mean, minimum and maximum of a metric over the ranks.
 
-    ``bad`` counts NaN and infinite values, and ``bad_x`` contains their positions. ``ranks`` is null unless requested.
+    - A series has at most 600 points, and the line of one rank has at most 300.
+    - ``bad`` counts NaN and infinite values, and ``bad_x`` contains their positions.
+    - ``ranks`` is null unless requested.
     """
 
     name: str

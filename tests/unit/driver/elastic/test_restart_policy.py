@@ -42,7 +42,10 @@ async def test_failures_without_a_commit_in_between_end_the_run():
 
 
 async def lose_all(host, times, commits_of):
-    """Kill the only rank ``times`` times. ``commits_of`` returns the commits in each new rank's memory checkpoint."""
+    """Kill the only rank ``times`` times, and let a new rank replace it each time.
+
+    ``commits_of`` gets the index of the new rank, from 0, and returns the number of commits in its memory checkpoint.
+    """
     for number in range(times):
         fresh = Rank(10 + number)
         fresh.commits = commits_of(number)

@@ -324,7 +324,7 @@ async def test_a_dead_rank_is_marked(server, hub, tmp_path):
         ({"ranks": 0}, "number of ranks must be at least 1, not 0"),
         ({"backend": "mpi"}, "no backend 'mpi'"),
         ({"wait": "yes"}, "wait must be of type bool"),
-        (None, "must be a JSON object"),
+        (None, "the body is not valid JSON"),
     ],
 )
 async def test_an_invalid_start_is_refused(server, hub, body, message):

@@ -6,24 +6,25 @@ it on the event loop before any handler checks whether the request has a login.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
+from farandole.server.bodies import LimitedRequest, announced_size
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
-from tornado.log import app_log
+from tornado.httputil import RequestStartLine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from tornado.httputil import HTTPConnection
+    from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPMessageDelegate, ResponseStartLine
 
 SMALL_BODY = 16 << 10
 """The default limit in bytes, which is enough for all forms, server options, tokens and activity reports."""
 LARGE_BODY = 1 << 20
 """The limit in bytes for requests in which administrators send lists of names."""
 LISTS = re.compile(r"/hub/api/(users|groups(/[^/]+(/users|/properties)?)?)/?")
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+"""The beginnings of the content types that tornado parses as forms."""
 DRAINED_BODY = 128 << 20
 """Refused bodies up to this number of bytes are read and discarded, so that the client receives the answer. For larger
 bodies, tornado closes the connection."""
@@ -39,18 +40,14 @@ class LimitedServer(HTTPServer):
         return _LimitedRequest(super().start_request(server_conn, request_conn), request_conn)
 
 
-class _LimitedRequest(HTTPMessageDelegate):
+class _LimitedRequest(LimitedRequest):
     """Passes a request to ``inner``, but discards a body that is too large.
 
     If the body is too large, a request below /hub/ is answered with 413. Any other path belongs to a server that has
     stopped: ``inner`` gets the request without its body, so that the client learns that the server is not running.
     """
 
-    def __init__(self, inner: HTTPMessageDelegate, connection: HTTPConnection) -> None:
-        self._inner = inner
-        self._connection = connection
-        self._dropped = 0
-        self._refused = ""
+    _dropped = False
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
@@ -61,36 +58,23 @@ class _LimitedRequest(HTTPMessageDelegate):
         headers.pop("X-Real-Ip", None)
         path = start_line.path.partition("?")[0]
         most = largest_body(path, headers)
-        size = headers.get("Content-Length", "")
-        if size.isdigit() and most < int(size) <= DRAINED_BODY:
-            self._dropped = most = int(size)
-            self._refused = path if path.startswith("/hub/") else ""
-        self._connection.set_max_body_size(most)  # type: ignore[attr-defined]
-        return None if self._refused else self._inner.headers_received(start_line, headers)
+        size = announced_size(headers)
+        if most < size <= DRAINED_BODY:
+            self._dropped, most = True, size
+            if path.startswith("/hub/"):
+                self.refuse(413, _reason(path, size))
+        self.limit_body(most)
+        return self._inner.headers_received(start_line, headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        return None if self._dropped else self._inner.data_received(chunk)
+        return None if self._dropped else super().data_received(chunk)
 
-    def finish(self) -> None:
-        if self._refused:
-            self._refuse()
-        else:
-            self._inner.finish()
 
-    def on_connection_close(self) -> None:
-        if not self._refused:
-            self._inner.on_connection_close()
-
-    def _refuse(self) -> None:
-        message = (
-            f"This request has {self._dropped} bytes, and the hub reads at most {SMALL_BODY} for {self._refused}. Send "
-            "less: a server's options, for example, are its profile and some numbers."
-        )
-        app_log.warning("413 %s: a body of %d bytes", self._refused, self._dropped)
-        body = json.dumps({"status": 413, "message": message}).encode()
-        headers = HTTPHeaders({"Content-Type": "application/json", "Content-Length": str(len(body))})
-        self._connection.write_headers(ResponseStartLine("HTTP/1.1", 413, "Request Entity Too Large"), headers, body)
-        self._connection.finish()
+def _reason(path: str, size: int) -> str:
+    return (
+        f"This request has {size} bytes, and the hub reads at most {SMALL_BODY} for {path}. Send less: a server's "
+        "options, for example, are its profile and some numbers."
+    )
 
 
 def largest_body(path: str, headers: HTTPHeaders) -> int:
@@ -98,10 +82,7 @@ def largest_body(path: str, headers: HTTPHeaders) -> int:
 
     Forms are limited to `SMALL_BODY` on all paths, because tornado parses forms before the login is checked.
     """
-    form = headers.get("Content-Type", "").partition(";")[0].strip() in {
-        "application/x-www-form-urlencoded",
-        "multipart/form-data",
-    }
+    form = headers.get("Content-Type", "").startswith(FORMS)
     return LARGE_BODY if LISTS.fullmatch(path) and not form else SMALL_BODY
 
 

@@ -90,6 +90,17 @@ async def test_the_announcement_of_a_huge_body_ends_the_connection(limited: None
         assert sizes == []
 
 
+@pytest.mark.parametrize("size", ["\u00b2", "+2000000", "9" * 5000])
+async def test_a_length_that_is_no_number_is_answered(limited: None, size: str) -> None:
+    async with hub() as (url, sizes):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        request = f"POST /hub/login HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+        writer.write(request.encode("latin-1"))
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 400")
+        writer.close()
+        assert sizes == []
+
+
 async def test_a_notebook_saved_to_a_stopped_server_gets_the_hubs_answer(limited: None) -> None:
     async with hub() as (url, sizes):
         assert (await post(f"{url}/user/ada/api/contents/a.ipynb", large(2_000_000)))[0] == 200
@@ -102,6 +113,9 @@ def test_only_lists_of_names_may_be_large_and_no_form() -> None:
     lists = ["/hub/api/users", "/hub/api/groups", "/hub/api/groups/g", "/hub/api/groups/g/users"]
     assert {largest_body(path, json_type) for path in lists} == {LARGE_BODY}
     assert {largest_body(path, form) for path in lists} == {SMALL_BODY}
+    # Tornado compares only the beginning of the content type.
+    for kind in ("application/x-www-form-urlencodedX", "multipart/form-data-x"):
+        assert {largest_body(path, HTTPHeaders({"Content-Type": kind})) for path in lists} == {SMALL_BODY}
     small = [OPTIONS, "/hub/login", "/hub/api/users/ada", "/hub/api/users/ada/server", "/hub/spawn"]
     assert {largest_body(path, json_type) for path in small} == {SMALL_BODY}
 

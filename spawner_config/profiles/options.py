@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 NOTEBOOK_MODULE = "jupyterhub.singleuser"
 WORKER_MODULE = "farandole.server.worker"
 NOTEBOOK_BODY = 256_000_000
-"""The largest request body in bytes that a notebook server accepts; it reads bodies before it checks the login.
-Jupyter's default is 512 MB. JupyterLab uploads files in chunks of 1 MB, but saves a notebook with all outputs in one
-request."""
+"""The largest request body in bytes that a notebook server accepts from its user. farandole.server.senders limits those
+of senders without a login. Jupyter's default is 512 MB. JupyterLab uploads files in chunks of 1 MB, but saves a
+notebook with all outputs in one request."""
 NOTEBOOK_ARGS = [f"--ServerApp.{limit}={NOTEBOOK_BODY}" for limit in ("max_body_size", "max_buffer_size")]
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")

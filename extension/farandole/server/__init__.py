@@ -17,6 +17,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
 
     from farandole.server.activity import report_activity
     from farandole.server.journal.cleanup import remove_stale_copies
+    from farandole.server.senders import limit_bodies
     from farandole.server.worker.lifeline import stop_with_parent
     from farandole.server.worker.routes import add_routes
     from farandole.server.worker.sockets import use_private_ipc_folder
@@ -25,6 +26,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     stop_with_parent(serverapp)
     use_private_ipc_folder(serverapp)
     report_activity(serverapp)
+    limit_bodies(serverapp)
     remove_stale_copies()
     # The hub stops local processes with SIGINT. Jupyter Server's own handler asks for confirmation in a terminal. If
     # there is no terminal, the handler exits immediately without stopping the kernels.

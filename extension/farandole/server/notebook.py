@@ -13,6 +13,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from farandole.frames import INVALID, PROTOCOL, check_frame, close_reason
 from farandole.reading import parse_json
 from farandole.server.activity import ActivityKernelManager, report_activity
+from farandole.server.senders import limit_bodies
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -147,6 +148,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     add_panel(serverapp)
     hide_token(serverapp)
     keep_https(settings)
+    limit_bodies(serverapp)
 
 
 def keep_https(settings: dict[str, Any]) -> None:

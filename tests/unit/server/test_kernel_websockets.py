@@ -177,10 +177,11 @@ async def test_a_strange_world_is_refused_by_a_worker(tmp_path, monkeypatch, bod
 
 
 @pytest.mark.parametrize(("server", "size"), [("worker", 10_000_001), ("notebook", 256_000_001)])
-async def test_a_server_reads_no_large_body_of_an_unknown_sender(server, size, tmp_path, monkeypatch):
+async def test_a_server_reads_no_larger_body_than_its_limit(server, size, tmp_path, monkeypatch):
     async with running_kernel(server, tmp_path, monkeypatch) as kernel, asyncio.timeout(SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", kernel.port)
-        writer.write(f"POST /api/contents HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
+        headers = f"Host: a\r\nAuthorization: token {TOKEN}\r\nContent-Length: {size}\r\n"
+        writer.write(f"POST /api/contents HTTP/1.1\r\n{headers}\r\n".encode())
         assert b" 400 " in await reader.readline()
         writer.close()
         await kernel.assert_works()

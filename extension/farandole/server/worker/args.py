@@ -18,7 +18,8 @@ EXTENSIONS = {
 WORKER_ARGS = [
     "--ServerApp.default_url=/api",
     "--ServerApp.terminals_enabled=False",
-    # The server reads a body into memory before it checks the login. The largest valid body lists the ranks of a world.
+    # The largest valid body lists the ranks of a world. Senders without a login have a smaller limit; see
+    # farandole.server.senders.
     "--ServerApp.max_body_size=10000000",
     f"--ServerApp.jpserver_extensions={EXTENSIONS}",
     "--ServerApp.kernel_websocket_connection_class=farandole.server.worker.websocket.RankWebsocketConnection",

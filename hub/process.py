@@ -96,10 +96,14 @@ class HubProcess:
             self.process.kill()
             self.process.wait()
         leftovers = end_leftovers(self.settings.state)
+        self.release()
+        return leftovers
+
+    def release(self) -> None:
+        """Release the state folder and the port of a hub that has ended, so that another hub can use them."""
         self._lock.close()
         if self._ipv6 is not None:
             self._ipv6.close()
-        return leftovers
 
 
 def is_healthy(url: str, timeout: float = 5.0) -> bool:

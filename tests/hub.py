@@ -98,7 +98,7 @@ class RunningHub:
         # A killed hub cannot stop its culler, and the next hub starts a new culler.
         for culler in self._processes("spawner_config.lifecycle.culler"):
             culler.kill()
-        self.process._lock.close()
+        self.process.release()
         self.process = HubProcess(self.process.settings)
         self.process.wait_ready()
 

@@ -78,10 +78,13 @@ class Flood:
     async def _run(self, duration: float) -> None:
         end = time.monotonic() + duration
         timeout = aiohttp.ClientTimeout(total=60)
-        many, one = (aiohttp.TCPConnector(limit=limit, resolver=LocalhostResolver()) for limit in (CONNECTIONS, 1))
+        # The other user has any number of connections, so that no request waits for the answer to another one here.
+        many, any_number = (
+            aiohttp.TCPConnector(limit=limit, resolver=LocalhostResolver()) for limit in (CONNECTIONS, 0)
+        )
         async with (
             aiohttp.ClientSession(connector=many, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as attacker,
-            aiohttp.ClientSession(connector=one, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as other,
+            aiohttp.ClientSession(connector=any_number, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as other,
         ):
             attacks = [self._attack(attacker, number, end) for number in range(CONNECTIONS)]
             await asyncio.gather(self._probe(other, end), *attacks)

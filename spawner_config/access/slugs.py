@@ -34,8 +34,8 @@ def check_slug(db: Any, name: str) -> None:
     )
     raise HTTPError(
         403,
-        f"The name {name!r} cannot be used here: another user already has its short form, which is part of the names "
-        "of homes and networks. Choose another name, or ask the administrator: the hub's log shows the other user's "
+        f"The name {name!r} cannot be used here: its short form, which is part of the names of homes and networks, "
+        "belongs to another user. Choose another name, or ask the administrator: the hub's log shows the other user's "
         "name.",
     )
 

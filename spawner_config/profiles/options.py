@@ -73,7 +73,7 @@ def _plan_worker(profile_set: ProfileSet, server_name: str, options: dict[str, A
     _refuse_unknown(options, WORKER_OPTIONS)
     cluster = server_name.rpartition("-w")[0]
     if options.get("cluster", cluster) != cluster:
-        raise OptionsError(f"By its name, the worker {server_name!r} belongs to the cluster {cluster!r}.")
+        raise OptionsError(f"The worker {server_name!r} belongs by its name to the cluster {cluster!r}.")
     profile = profile_set.get(options.get("profile", profile_set.default.name))
     asked = options.get("ranks")
     ranks = profile_set.limits.check_ranks(profile.ranks if asked is None else asked)

@@ -140,7 +140,12 @@ def test_a_hub_with_containers(configure: Configure) -> None:
         "postgresql+psycopg://farandole:only-for-these-tests-8@postgres/farandole"
     )
     # The test runs without PostgreSQL.
-    c = configure({**environment, "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": "tls"})
+    environment = {**environment, "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": "tls"}
+    # Beside HTTPS, the hub now refuses the value of FARANDOLE_BIND in the old file, because passwords could be sent to
+    # that address without HTTPS.
+    with pytest.raises(SystemExit, match="Set FARANDOLE_BIND=127.0.0.1"):
+        configure(environment)
+    c = configure({**environment, "FARANDOLE_BIND": "127.0.0.1"})
     assert c.Authenticator.admin_users == {"ada"}
     assert (c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup) == (True, False)
     assert c.JupyterHub.tornado_settings["cookie_options"] == {"secure": True}

@@ -51,9 +51,13 @@ class RemoteHub:
 
     def browser(self, user: str) -> Browser:
         """Return a browser in which the user is logged in, after creating the account if necessary."""
+        return Browser(self.url, user, self.password_of(user))
+
+    def password_of(self, user: str) -> str:
+        """Return the user's password, after creating the account if necessary."""
         if user not in self.passwords:
             self.sign_up(user)
-        return Browser(self.url, user, self.passwords[user])
+        return self.passwords[user]
 
     @contextmanager
     def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:

@@ -35,4 +35,4 @@ def probe_of(hub: RemoteHub, url: str = "") -> OriginProbe:
 
 def victims(hub: RemoteHub) -> list[Victim]:
     """Return the victims, which are a user and the administrator."""
-    return [Victim(name=name, password=hub.passwords[name]) for name in (USER, ADMIN)]
+    return [Victim(name=name, password=hub.password_of(name)) for name in (USER, ADMIN)]

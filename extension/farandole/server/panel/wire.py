@@ -174,9 +174,8 @@ class RunBasics(TypedDict):
 class RunSummary(RunBasics):
     """A run in the list.
 
-    ``goes_on`` is true while ranks execute the run, even without a driver. Without a driver, the status is ``lost``
-    until a notebook attaches. ``notebook``, ``kernel`` and ``cell`` identify the place where the run was started, and
-    are empty if they were not recorded.
+    ``goes_on`` is true while ranks execute the run. Without a driver, the status is ``lost`` until a notebook attaches.
+    ``notebook``, ``kernel`` and ``cell`` identify where the run was started, and are empty if not recorded.
     """
 
     goes_on: bool
@@ -200,9 +199,8 @@ class RankLine(TypedDict):
 class Series(TypedDict):
     """The mean, minimum and maximum of a metric over the ranks.
 
-    - A series has at most 600 points, and the line of one rank has at most 300.
-    - ``bad`` counts NaN and infinite values, and ``bad_x`` contains their positions.
-    - ``ranks`` is null unless requested.
+    A series has at most 600 points, and the line of one rank has at most 300. ``bad`` counts NaN and infinite values,
+    and ``bad_x`` contains their positions. ``ranks`` is null unless requested.
     """
 
     name: str
@@ -336,10 +334,7 @@ class ScaleCluster(TypedDict):
 
 
 class Watch(TypedDict):
-    """The subscriptions of a page, which replace its earlier ones.
-
-    ``seen`` is true if the page currently shows the panel. The server then polls more often.
-    """
+    """The current subscriptions of a page. The server polls more often while the page shows the panel (``seen``)."""
 
     kind: Literal["watch"]
     seen: bool

@@ -75,7 +75,7 @@ class PanelHandler(APIHandler):
         try:
             return parse_json(self.request.body, "the body")
         except ValueError as exc:
-            raise UsageError(str(exc)) from exc
+            raise UsageError(f"invalid request: {exc}") from exc
 
     def number(self, name: str, default: int) -> int:
         """Return an integer from the query; raise UsageError if it is invalid or has more than 18 digits."""

@@ -67,10 +67,13 @@ def __dir__() -> list[str]:
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics and the display for runs. IPython calls this function for ``%load_ext farandole``."""
     from farandole.notebook.chart import show_runs
+    from farandole.notebook.help import ask_for_help
     from farandole.notebook.magics import FarandoleMagics
 
     shell.register_magics(FarandoleMagics)
     show_runs(shell)
+    if ask_for_help not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(ask_for_help)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:

@@ -45,6 +45,10 @@ RUN_MARK = "farandole_run"
 first request also contains ``"about"``, a description that lets another driver restore the run. The worker writes all
 replies to such requests to its journal, from which another driver can read them later."""
 
+CELL_PLACE = "farandole_cell"
+"""The metadata key for the place of a cell's code in the notebook: ``{"number": n, "lines_above": n}``. A rank uses it
+for its tracebacks."""
+
 RECORD_NUMBER = "farandole_record"
 """The metadata key for the number of a message in the rank's journal of the run. The first number is 1."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from farandole.suggestions import did_you_mean
 from pydantic import Field, model_validator
 
 from spawner_config.gpus.model import Gpu, distinct, parse_gpus
@@ -83,8 +84,9 @@ class ProfileSet:
         for profile in self.profiles:
             if profile.name == name:
                 return profile
-        known = ", ".join(profile.name for profile in self.profiles)
-        raise LookupError(f"There is no profile {name!r} here. Choose one of: {known}.")
+        known = [profile.name for profile in self.profiles]
+        hint = did_you_mean(str(name), known)
+        raise LookupError(f"There is no profile {name!r} here. Choose one of: {', '.join(known)}.{hint}")
 
 
 class ProfilesFile(Table):

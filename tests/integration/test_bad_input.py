@@ -98,7 +98,8 @@ def test_too_many_workers(hub, token, lone_shell):
 @pytest.mark.parametrize(
     ("line", "error", "reason"),
     [
-        ("start --profile huge", HubError, "Choose one of: cpu, cpu-2, lean"),
+        ("start --profile huge", HubError, "^There is no profile 'huge' here. Choose one of: cpu, cpu-2, lean"),
+        ("start --profile cpu2", HubError, r"Did you mean 'cpu-2' or 'cpu'\?"),
         ("start --backend mpi", UsageError, "choose one of horovod, torch, none"),
         ("start --name Not_A_Name", UsageError, "lower-case letters"),
         ("start --ranks 99", HubError, "1 to 8"),

@@ -1,8 +1,10 @@
 """Tests for all magics in a real IPython shell, which leads ranks on this machine."""
 
+import re
+
 import pytest
 from farandole import load_run
-from farandole.exceptions import DeadlineError, RankError, UsageError
+from farandole.exceptions import DeadlineError, RankDiedError, RankError, UsageError
 from farandole.notebook.dashboard import Dashboard
 from farandole.protocol import Status
 from IPython.core.interactiveshell import InteractiveShell
@@ -119,6 +121,32 @@ def test_runs_are_listed_and_shown(shell):
     assert captured.outputs
 
 
+def error_of(shell, cell):
+    """Execute a notebook cell as JupyterLab does, and return its error and the error's traceback without colors."""
+    with capture_output():
+        error = shell.run_cell(cell, store_history=True).error_in_exec
+    return error, re.sub(r"\x1b\[[0-9;]*m", "", getattr(error, "traceback", ""))
+
+
+@pytest.mark.parametrize("magic", ["distributed", "distributed_train"])
+def test_a_traceback_has_the_notebooks_numbers(shell, magic):
+    number = shell.execution_count
+    assert error_of(shell, "%%distributed\n\ndef divide():\n    return 1 / 0")[0] is None
+    error, traceback = error_of(shell, f"%%{magic}\nx = 1\ndivide()")
+    assert "ZeroDivisionError" in str(error)
+    assert f"Cell In[{number + 1}], line 3" in traceback
+    assert "----> 3 divide()" in traceback
+    assert f"Cell In[{number}], line 4, in divide()" in traceback
+
+
+def test_a_cell_that_misuses_prepare_or_report_names_the_remedy(shell):
+    make = "import torch\nm = torch.nn.Linear(1, 1)\no = torch.optim.SGD(m.parameters(), 1)\n"
+    error, _ = error_of(shell, f"%%distributed\n{make}m, o = fd.prepare(m, o)")
+    assert "model, optimizer, _ = fd.prepare(model, optimizer)" in str(error)
+    assert "the model is of type SGD" in str(error_of(shell, "%%distributed\nm, o, _ = fd.prepare(o, m)")[0])
+    assert "write fd.report(**values)" in str(error_of(shell, "%%distributed_train\nfd.report({'loss': 1.0})")[0])
+
+
 def test_logs_of_a_rank(shell):
     shell.run_cell_magic("distributed", "", "for i in range(10): print('line', i)")
     captured, _ = output_of(shell, "cluster", "logs 1 --lines 2")
@@ -172,3 +200,13 @@ def test_a_detached_run_is_stopped(shell, tmp_path):
     captured, _ = output_of(shell, "runs", "stop endless")
     assert captured.stdout == f"run {shell.user_ns['endless'].id} is interrupted\n"
     output_of(shell, "distributed", "", "pass")
+
+
+def test_a_missing_name_on_a_replaced_rank_names_the_remedy(shell):
+    error_of(shell, "%%distributed\nkept = 1")
+    error, _ = error_of(shell, "%%distributed --ranks 1\nimport os\nos._exit(1)")
+    assert isinstance(error, RankDiedError)
+    error, _ = error_of(shell, "%%distributed\nkept")
+    assert "name 'kept' is not defined. Rank 1 was started after earlier cells; run the cell" in str(error)
+    error, _ = error_of(shell, "%%distributed\nnever")
+    assert str(error).endswith("ranks 0-1: NameError: name 'never' is not defined")

@@ -24,6 +24,7 @@ EVERYWHERE = (
     "farandole.__version__",
     "farandole.reading",
     "farandole.frames",
+    "farandole.suggestions",
 )
 ENTRY_POINTS = {"farandole", "farandole.server", "farandole.server.notebook"}
 PICTURE = re.compile(r"^(\w[\w/, ]*?) +-> (.+)$", re.MULTILINE)

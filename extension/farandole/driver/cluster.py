@@ -151,7 +151,8 @@ class Cluster:
             source = cluster._core.source
             names = cluster._loop.call(source.names(name))
             if not names:
-                raise NoClusterError(f"no cluster {name!r} is running. `%cluster list` shows the running clusters.")
+                error = cluster._loop.call(source.no_cluster(name))
+                raise error
             cluster._loop.call(source.stop(names))
         finally:
             cluster.close()

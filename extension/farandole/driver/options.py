@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from farandole.driver.kernels.liveness import HUNG_SECONDS
 from farandole.exceptions import UsageError
+from farandole.suggestions import did_you_mean
 
 LR_RULES = ("none", "linear")
 
@@ -42,7 +43,10 @@ class Elastic:
                 f"--hung {self.hung:g} is not a valid time; give the number of seconds that a rank may be silent"
             )
         if self.lr_rule not in LR_RULES:
-            raise UsageError(f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}")
+            raise UsageError(
+                f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}."
+                f"{did_you_mean(self.lr_rule, LR_RULES)}"
+            )
 
     def check(self, *, code: str, size: int, backend: str) -> None:
         """Check that a cell and a cluster are suitable for these options.

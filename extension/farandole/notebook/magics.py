@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
+from keyword import iskeyword
 from typing import Any
 
 from IPython.core.display_functions import publish_display_data
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from farandole.driver.cluster import START_SECONDS, Cluster
 from farandole.driver.options import Elastic
 from farandole.driver.output import parse_ranks
 from farandole.driver.recovery.orphaned_runs import complete
-from farandole.driver.world.backends import BACKENDS
+from farandole.driver.world.backends import check_backend
 from farandole.exceptions import NoClusterError, TransferError, UsageError
 from farandole.notebook.background import show_again, stop, wait_for
 from farandole.notebook.chart import static_bundle
+from farandole.notebook.help import explained, similar_option
 from farandole.notebook.listing import RunList
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.tensorboard import check_tensorboard
 from farandole.notebook.watcher import Watcher
 from farandole.runs.store import RunStore
+from farandole.suggestions import did_you_mean
 
 ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
+RUN_ACTIONS = ("list", "show", "wait", "stop")
 
 
 @magics_class
@@ -46,14 +51,18 @@ class FarandoleMagics(Magics):
     @argument("--lines", type=int, default=100, help="number of log lines to show")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
     @argument("--local", action="store_true", help="start the ranks on this machine, without a hub")
+    @argument("--help", "-h", action="store_true", help="explain the action, as `%%cluster start?` does")
     @line_magic("cluster")  # type: ignore[arg-type]  # IPython's types forbid what its documentation teaches
     def cluster_magic(self, line: str) -> Any:
         """Start, inspect, scale and stop the cluster that the other magics use."""
         options = _parse(self.cluster_magic, line)
-        if options.action not in ACTIONS:
-            raise UsageError(f"%cluster has no action {options.action!r}; use one of {', '.join(ACTIONS)}")
-        action: Callable[[argparse.Namespace], Any] = getattr(self, f"_{options.action}")
-        return action(options)
+        actions: dict[str, Callable[[argparse.Namespace], Any]] = {name: getattr(self, f"_{name}") for name in ACTIONS}
+        if options.action not in actions:
+            raise UsageError(_unknown("%cluster", options.action, ACTIONS))
+        if options.help:
+            print(explained(options.action, actions[options.action], self.cluster_magic.parser))
+            return None
+        return actions[options.action](options)
 
     @magic_arguments()
     @argument("--ranks", "-r", help="the ranks to run on, such as 0,2-3 (default: all)")
@@ -91,6 +100,7 @@ class FarandoleMagics(Magics):
     def distributed_train(self, line: str, cell: str) -> None:
         """Run a training cell on all ranks, show a live dashboard, and store the cell's code, metrics and logs."""
         options = _parse(self.distributed_train, line)
+        _check_variable(options.output)
         elastic = _elastic(options)
         cluster = self._cluster()
         if options.tensorboard:
@@ -157,8 +167,10 @@ class FarandoleMagics(Magics):
         complete(store)
         if options.action == "list":
             return RunList(store.list()[: options.limit], detached=background)
-        if options.action not in {"show", "wait", "stop"} or options.id is None:
-            raise UsageError("use `%runs` for the list, or `%runs show ID`, `%runs wait ID` or `%runs stop ID`")
+        if options.action not in RUN_ACTIONS:
+            raise UsageError(_unknown("%runs", options.action, RUN_ACTIONS))
+        if options.id is None:
+            raise UsageError(f"`%runs {options.action}` needs the id or the name of a run; `%runs` lists the runs")
         if options.action == "show":
             publish_display_data(static_bundle(store.load(options.id)))
         elif options.action == "wait":
@@ -168,6 +180,10 @@ class FarandoleMagics(Magics):
         return None
 
     def _start(self, options: argparse.Namespace) -> Cluster:
+        """Start a cluster, such as `%cluster start 4`, or `%cluster start NAME` for a name other than main.
+
+        Options: --workers, --profile, --ranks, --backend, --name, --timeout, --wait, --local
+        """
         if self.cluster is not None and self.cluster.ended:
             self._release()
         if self.cluster is not None:
@@ -178,12 +194,14 @@ class FarandoleMagics(Magics):
         # The value is a number of workers, as in `%cluster start 4`, or the cluster's name, as in
         # `%cluster start digits`.
         workers, name = (int(options.value), None) if _is_number(options.value) else (options.workers, options.value)
+        if options.backend is not None:
+            check_backend(options.backend)
         self.cluster = Cluster.start(
             workers,
             name=options.name or name or "main",
             profile=options.profile,
             ranks=options.ranks,
-            backend=_known_backend(options.backend),
+            backend=options.backend,
             timeout=options.timeout,
             wait=options.wait,
             local=options.local,
@@ -191,6 +209,10 @@ class FarandoleMagics(Magics):
         return self.cluster
 
     def _attach(self, options: argparse.Namespace) -> Cluster:
+        """Take over a running cluster and its runs with `%cluster attach [NAME]`, e.g. after a kernel restart.
+
+        Options: --name, --timeout
+        """
         cluster = Cluster.attach(options.name or options.value or "main", timeout=options.timeout)
         if self.cluster is not None:
             self.cluster.close()
@@ -199,21 +221,26 @@ class FarandoleMagics(Magics):
         return cluster
 
     def _status(self, _options: argparse.Namespace) -> Any:
+        """Show the workers, the ranks and the use of GPUs."""
         return self._cluster().status()
 
     def _check(self, _options: argparse.Namespace) -> Any:
+        """Test all ranks and the network between them, and show which of them differ from the others."""
         return self._cluster().check()
 
     def _scale(self, options: argparse.Namespace) -> Any:
-        text = options.value if options.value is not None else options.workers
-        try:
-            count = int(text)
-        except (TypeError, ValueError) as exc:
-            raise UsageError(f"`%cluster scale` needs a number of workers, not {text!r}") from exc
-        self._cluster().scale(count)
+        """Start or stop workers until there are N, with `%cluster scale N`. Ranks that stay keep their variables."""
+        count = options.workers if options.value is None else options.value
+        if not _is_number(count):
+            raise UsageError("`%cluster scale` needs a number of workers, such as `%cluster scale 3`")
+        self._cluster().scale(int(count))
         return self._cluster().status()
 
     def _stop(self, options: argparse.Namespace) -> None:
+        """Stop this notebook's cluster and its runs, or another cluster with `%cluster stop NAME`.
+
+        Options: --name
+        """
         wanted = options.name or options.value
         if self.cluster is not None and wanted in {None, self.cluster.name}:
             wanted, cluster, self.cluster = self.cluster.name, self.cluster, None
@@ -225,6 +252,7 @@ class FarandoleMagics(Magics):
         print(f"cluster {wanted!r} is stopped")
 
     def _list(self, _options: argparse.Namespace) -> None:
+        """List your running clusters."""
         clusters = Cluster.running()
         for name, workers in clusters.items():
             print(f"{name}: {workers} worker{'' if workers == 1 else 's'}")
@@ -232,11 +260,16 @@ class FarandoleMagics(Magics):
             print("no cluster runs; `%cluster start` starts one")
 
     def _logs(self, options: argparse.Namespace) -> None:
-        if options.value is None or not options.value.isdigit():
-            raise UsageError(f"`%cluster logs` needs the number of a rank, not {options.value!r}")
+        """Print the last lines that a rank has printed, with `%cluster logs RANK`.
+
+        Options: --lines
+        """
+        if not _is_number(options.value):
+            raise UsageError("`%cluster logs` needs the number of a rank, such as `%cluster logs 0`")
         print(self._cluster().logs(int(options.value), lines=options.lines))
 
     def _interrupt(self, _options: argparse.Namespace) -> None:
+        """Stop the cell that the ranks are running."""
         self._cluster().interrupt()
 
     def _cluster(self) -> Cluster:
@@ -264,11 +297,30 @@ class FarandoleMagics(Magics):
 
 
 def _parse(magic: Any, line: str) -> argparse.Namespace:
+    """Return the arguments of a magic. Unlike IPython's parser, this one removes the quotes around an argument."""
     try:
-        options: argparse.Namespace = parse_argstring(magic, line)
+        words = shlex.split(line)
+    except ValueError as exc:
+        raise UsageError(f"the quotes in {line.strip()!r} do not match; close them, or leave them out") from exc
+    try:
+        options: argparse.Namespace = magic.parser.parse_args(words)
     except IPythonUsageError as exc:
-        raise UsageError(str(exc)) from exc
+        raise UsageError(f"{exc}.{similar_option(words, magic.parser)}") from exc
     return options
+
+
+def _unknown(magic: str, action: str, actions: Sequence[str]) -> str:
+    """Return the message for an unknown action of a magic."""
+    return f"{magic} has no action {action!r}; use one of {', '.join(actions)}.{did_you_mean(action, actions)}"
+
+
+def _check_variable(name: str | None) -> None:
+    """Raise UsageError if ``name`` cannot be the name of a variable."""
+    if name is not None and (not name.isidentifier() or iskeyword(name)):
+        raise UsageError(
+            f"--output cannot be {name!r}: a variable's name has only letters, digits and underscores, begins with no "
+            "digit and is no keyword"
+        )
 
 
 def _elastic(options: argparse.Namespace) -> Elastic | None:
@@ -283,11 +335,5 @@ def _names(words: list[str]) -> list[str]:
     return [name for word in words for name in word.split(",") if name]
 
 
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.lstrip("-").isdigit()
-
-
-def _known_backend(name: str | None) -> str | None:
-    if name is not None and name not in BACKENDS:
-        raise UsageError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}")
-    return name
+def _is_number(argument: str | int | None) -> bool:
+    return str(argument).removeprefix("-").isdecimal()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
-from farandole.ranks.kernel import interrupts, lean, transfer
+from farandole.ranks.kernel import interrupts, lean, numbering, transfer
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import probe as preflight
@@ -26,6 +26,7 @@ def prepare(environment: dict[str, str]) -> None:
     reporter.install()
     transfer.install()
     lean.make_lean()
+    numbering.install()
     interrupts.install()
 
 

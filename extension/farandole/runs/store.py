@@ -30,6 +30,7 @@ from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
 from farandole.runs.view_files import ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
+from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -262,4 +263,5 @@ def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], fold
     if not runs:
         return f"No run {key!r}: there are no runs in {folder} (set FARANDOLE_RUNS to read another folder)"
     newest = ", ".join(info.id for info in runs[:3])
-    return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all)"
+    known = {info.id for info in runs} | {info.name for info in runs if info.name}
+    return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all).{did_you_mean(key, known)}"

@@ -77,7 +77,7 @@ describe("clusters", () => {
 
   test.each([
     ["clusters-starting", "place 2 in the queue"],
-    ["clusters-failed", "The hub says: Spawn failed"],
+    ["clusters-failed", "Spawn failed"],
     ["clusters-scaling", "the notebook takes it up when its cell has ended"],
     ["clusters-dead-rank", "rank 1 is dead"],
     ["clusters-hub-away", "no hub answers at"],

@@ -4,6 +4,8 @@ import pytest
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.exceptions import NoClusterError, RunNotFoundError, TransferError, UsageError
+from farandole.notebook.help import ask_for_help
+from farandole.notebook.magics import ACTIONS
 from IPython.core.interactiveshell import InteractiveShell
 
 
@@ -126,7 +128,13 @@ def test_without_a_hub_the_remedy_is_local(shell, line):
         ("start --name Big_One --local", "'Big_One' cannot be a cluster's name; use 1 to 24 lower-case"),
         ("start --sideways", "unrecognized arguments: --sideways"),
         ("dance", "no action 'dance'; use one of start, status"),
+        ("strat", r"no action 'strat'; use one of start, .* Did you mean 'start' or"),
+        ("dance --help", "no action 'dance'"),
         ("", "arguments are required: action"),
+        ("start --worekrs 3", r"unrecognized arguments: --worekrs 3. Did you mean '--workers'\?"),
+        ("start --work 3 --profiel=big", r"unrecognized arguments: --profiel=big. Did you mean '--profile'\?"),
+        ("start --backend toch --local", r"choose one of horovod, torch, none. Did you mean 'torch'\?"),
+        ("start --name 'my", 'the quotes in "start --name \'my" do not match'),
     ],
 )
 def test_a_wrong_start_is_refused_with_the_remedy(shell, magics, line, message):
@@ -135,17 +143,50 @@ def test_a_wrong_start_is_refused_with_the_remedy(shell, magics, line, message):
     assert magics.cluster is None
 
 
-@pytest.mark.parametrize("value", ["", " many", " 1.5"])
+@pytest.mark.parametrize("value", ["", " many", " 1.5", " many --workers 2"])
 def test_scale_needs_a_number(shell, cluster, value):
-    with pytest.raises(UsageError, match="needs a number of workers"):
+    with pytest.raises(UsageError, match="needs a number of workers, such as `%cluster scale 3`$"):
         shell.run_line_magic("cluster", f"scale{value}")
     assert cluster.calls == []
 
 
 @pytest.mark.parametrize("line", ["logs", "logs x", "logs 1.5"])
 def test_logs_need_a_rank(shell, cluster, line):
-    with pytest.raises(UsageError, match="needs the number of a rank"):
+    with pytest.raises(UsageError, match="needs the number of a rank, such as `%cluster logs 0`$"):
         shell.run_line_magic("cluster", line)
+
+
+def test_each_action_of_cluster_is_explained(shell, cluster, capsys):
+    assert all(shell.run_line_magic("cluster", f"{action} --help") is None for action in ACTIONS)
+    text = capsys.readouterr().out
+    assert [line.split(":")[0] for line in text.splitlines() if not line.startswith(" ")] == [
+        f"%cluster {action}" for action in ACTIONS
+    ]
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("%cluster start?", ["%cluster start: Start a cluster", "--workers, -w", "--local", "without a hub"]),
+        ("%cluster start --workers 2 ??", ["%cluster start: Start a cluster", "--wait"]),
+        ("  %cluster scale?\n", ["%cluster scale: Start or stop workers"]),
+        ("%cluster interrupt -h", ["%cluster interrupt: Stop the cell"]),
+    ],
+)
+def test_a_question_mark_explains_an_action(shell, magics, capsys, question, expected):
+    assert shell.run_cell(question).success
+    text = capsys.readouterr().out
+    assert [part for part in expected if part not in text] == []
+    assert "Object" not in text
+    assert magics.cluster is None
+
+
+def test_other_questions_are_ipythons(shell):
+    for cell in ("%cluster?\n", "cluster?\n", "x = '%cluster start?'\n"):
+        assert ask_for_help([cell]) == [cell]
+    shell.run_line_magic("reload_ext", "farandole")
+    assert shell.input_transformers_cleanup.count(ask_for_help) == 1
 
 
 def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
@@ -207,10 +248,12 @@ def test_pull_sets_variables_of_one_rank_or_dicts_of_all(shell, cluster):
 
 def test_runs_lists_nothing_and_finds_nothing_in_an_empty_store(shell):
     assert "no runs yet" in repr(shell.run_line_magic("runs", ""))
-    with pytest.raises(UsageError, match=r"`%runs show ID`"):
+    with pytest.raises(UsageError, match="`%runs show` needs the id or the name of a run; `%runs` lists the runs"):
         shell.run_line_magic("runs", "show")
-    with pytest.raises(UsageError, match=r"`%runs show ID`, `%runs wait ID` or `%runs stop ID`"):
+    with pytest.raises(UsageError, match="%runs has no action 'delete'; use one of list, show, wait, stop"):
         shell.run_line_magic("runs", "delete all")
+    with pytest.raises(UsageError, match=r"Did you mean 'show'\?"):
+        shell.run_line_magic("runs", "shwo x")
     with pytest.raises(RunNotFoundError, match="No run 'x'"):
         shell.run_line_magic("runs", "wait x")
     with pytest.raises(NoClusterError):
@@ -249,6 +292,13 @@ def test_invalid_elastic_options_are_refused(shell, cluster, line, message):
     assert cluster.calls == []
 
 
+@pytest.mark.parametrize("name", ["9x", "my-run", "class", "''"])
+def test_a_run_is_not_started_for_an_impossible_variable(shell, cluster, name):
+    with pytest.raises(UsageError, match=f"--output cannot be '?{name}'?: a variable's name has only letters"):
+        shell.run_cell_magic("distributed_train", f"-o {name}", "pass")
+    assert cluster.calls == []
+
+
 @pytest.mark.parametrize(
     ("line", "name", "resume"),
     [
@@ -257,6 +307,7 @@ def test_invalid_elastic_options_are_refused(shell, cluster, line, message):
         ("--resume 2026", None, "2026"),
         ("--resume --name digits", "digits", ""),
         ("--name digits --resume first", "digits", "first"),
+        ("--name \"my run\" --resume 'a b'", "my run", "a b"),
     ],
 )
 def test_a_run_resumes_the_last_one_or_a_named_one(shell, cluster, line, name, resume):

@@ -394,6 +394,7 @@ def test_a_schedule_continues_with_the_new_rates(schedule):
         ({"min_ranks": 0}, "at least 1 rank"),
         ({"min_ranks": 3, "max_ranks": 2}, "--max-ranks 2 is less than --min-ranks 3"),
         ({"lr_rule": "square"}, "no learning-rate rule 'square'; choose one of none, linear"),
+        ({"lr_rule": "liner"}, r"Did you mean 'linear'\?"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

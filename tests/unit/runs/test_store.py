@@ -158,6 +158,15 @@ def test_find_lists_the_existing_runs(store, key):
         store.find(key)
 
 
+def test_find_suggests_similar_ids_and_names(store):
+    run = create(store, name="digits")
+    run.finish(Status.FINISHED)
+    with pytest.raises(RunNotFoundError, match=r"lists all\). Did you mean 'digits'\?"):
+        store.find("digtis")
+    with pytest.raises(RunNotFoundError, match=rf"Did you mean '{run.id}'\?"):
+        store.find(run.id[1:])
+
+
 def test_find_refuses_an_ambiguous_prefix(store):
     for _ in range(2):
         create(store).finish(Status.FINISHED)

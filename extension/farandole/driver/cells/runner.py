@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
+from farandole.driver.cells.place import place_of
 from farandole.driver.cells.relay import OutputRelay, RunView, Show, Watch
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
@@ -86,7 +87,7 @@ class CellRunner:
         """Execute a cell that does not create a run, and return the output. See `Cluster.run`."""
         shown: list[Block] = []
         relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
-        cell = Cell(code=code, sink=self._sink(relay, None))
+        cell = Cell(code=code, sink=self._sink(relay, None), place=place_of(code))
         try:
             work = self._core.run(cell, ranks, self._progress)
             self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=relay.pump))
@@ -221,6 +222,7 @@ class CellRunner:
             before=rank_calls.begin(run.id, str(run.folder), resume, rule),
             after=rank_calls.end(),
             mark={"run": run.id, "about": about(run, elastic)},
+            place=place_of(run.code),
         )
 
     def _work(self, run: Run, relay: OutputRelay, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:

@@ -116,7 +116,7 @@ class ClusterCore:
         self._pool.timeout = timeout
         workers = await self.source.find(self.name)
         if not workers:
-            raise NoClusterError(f"no cluster {self.name!r} is running. `%cluster list` shows the running clusters.")
+            raise await self.source.no_cluster(self.name)
         await self._pool.find(workers)
         self._wanted = self._wanted or self._pool.options.backend
         self._assign_ranks()

@@ -157,6 +157,8 @@ class WorkerPool:
 
         async def connect(slot: int, kernel_id: str | None) -> RankKernel:
             connected.append(kernel := await self._kernel(worker, slot, kernel_id, idle_seconds))
+            # `all` is empty until the cluster has started or was found.
+            kernel.late = kernel_id is None and bool(self.all)
             return kernel
 
         try:

@@ -51,7 +51,14 @@ def _headline(group: Sequence[Reply]) -> str:
     first = group[0]
     place = label([reply.rank for reply in group])
     where = f" (worker {first.worker})" if len(group) == 1 else ""
-    return f"{place}{where}: {first.ename}: {first.evalue}"
+    return f"{place}{where}: {first.ename}: {first.evalue}{_remedy(group, place)}"
+
+
+def _remedy(group: Sequence[Reply], place: str) -> str:
+    if group[0].ename != "NameError" or not all(reply.late for reply in group):
+        return ""
+    was = "was" if len(group) == 1 else "were"
+    return f". {place.capitalize()} {was} started after earlier cells; run the cell that defines the name again."
 
 
 def _death(reply: Reply) -> str:

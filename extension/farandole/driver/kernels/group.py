@@ -35,6 +35,7 @@ class Cell:
 
     - `before` and `after` are calls that are sent together with the cell, as separate silent requests.
     - `mark` describes the run to which the cell belongs, for the workers' journals.
+    - `place` is the place of the code in the notebook, see `farandole.protocol.CELL_PLACE`.
     """
 
     code: str
@@ -42,6 +43,7 @@ class Cell:
     before: RankCall[None] | None = None
     after: RankCall[None] | None = None
     mark: dict[str, Any] | None = None
+    place: dict[str, int] | None = None
 
     def marked(self, part: Part) -> dict[str, Any] | None:
         """Return the `mark` for one of the three requests. Only the first request contains the full description."""
@@ -209,7 +211,7 @@ async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: boo
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:
     """Execute a cell on a rank, and return the reply."""
     # Sending all requests together saves two round trips, and the kernel executes them in order.
-    work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
+    work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL), place=cell.place)]
     if cell.before:
         work.insert(0, kernel.execute(cell.before.expression, silent=True, mark=cell.marked(Part.BEGIN)))
     if cell.after:

@@ -27,7 +27,7 @@ from farandole.driver.kernels.replies import (
 from farandole.driver.workers.journal import JournalInfo, WorkerJournal
 from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
-from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
+from farandole.protocol import CELL_PLACE, COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
@@ -59,6 +59,8 @@ class RankKernel:
         """The kernel's rank in the most recent message of the run. It differs from `rank` until the kernel has joined a
         new world."""
         self.prepared = False
+        self.late = False
+        """Whether the kernel was started after the cluster, so that it lacks the variables of earlier cells."""
         self.on_records = on_records
         self.on_death = on_death
         self.death: str | None = None
@@ -119,11 +121,12 @@ class RankKernel:
         expression: str = "",
         subshell: str | None = None,
         mark: dict[str, Any] | None = None,
+        place: dict[str, int] | None = None,
     ) -> Reply:
         """Execute code and wait until it ends. An error in the code is not raised but returned in the reply.
 
         ``mark`` identifies the run and the request; see `farandole.protocol.RUN_MARK`. With a mark, the worker writes
-        the kernel's messages to the run's journal.
+        the kernel's messages to the run's journal. ``place`` is the place of the code in the notebook.
         """
         content = {
             "code": code,
@@ -136,7 +139,9 @@ class RankKernel:
         execution = Execution(sink, mark["run"] if mark else "")
         if mark and mark["part"] == Part.BEGIN:
             self._run, self.last_number, self.last_rank = mark["run"], 0, self.rank
-        metadata = {RUN_MARK: {**mark, "rank": self.rank}} if mark else None
+        metadata: dict[str, Any] = {RUN_MARK: {**mark, "rank": self.rank}} if mark else {}
+        if place is not None:
+            metadata[CELL_PLACE] = place
         message_id = await self._send(
             "shell", "execute_request", content, subshell=subshell, execution=execution, metadata=metadata
         )
@@ -231,7 +236,7 @@ class RankKernel:
         await self._send("shell", "comm_open", content, buffers=[blob])
 
     def _reply(self, content: dict[str, Any]) -> Reply:
-        return reply_of(content, rank=self.rank, worker=self.worker.name, death=self.death)
+        return reply_of(content, rank=self.rank, worker=self.worker.name, death=self.death, late=self.late)
 
     async def _send(
         self,

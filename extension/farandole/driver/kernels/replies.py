@@ -41,6 +41,7 @@ class Reply:
     - After an error, ``ename``, ``evalue`` and ``traceback`` are those that the kernel sent. The lines of the traceback
       contain ANSI colors.
     - After a death, ``evalue`` is the cause of death.
+    - ``late`` is `RankKernel.late`.
     """
 
     rank: int
@@ -51,6 +52,7 @@ class Reply:
     evalue: str = ""
     traceback: tuple[str, ...] = ()
     value: Any = None
+    late: bool = False
 
 
 class Execution:
@@ -67,7 +69,7 @@ class Execution:
             self.done.set_result(reply)
 
 
-def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | None) -> Reply:
+def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | None, late: bool = False) -> Reply:
     """Convert the content of a kernel's reply message, or `DEAD`, to a `Reply`."""
     if content["status"] == "dead":
         return Reply(rank=rank, worker=worker, status="dead", ended=time.monotonic(), evalue=death or "")
@@ -81,6 +83,7 @@ def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | No
         ename=outcome.get("ename", ""),
         evalue=outcome.get("evalue", ""),
         traceback=tuple(outcome.get("traceback", ())),
+        late=late,
         value=_value(result) if outcome["status"] == "ok" and "data" in result else None,
     )
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from http.client import responses
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -192,8 +193,10 @@ class HubClient:
                     f"the hub does not serve {self.url}; its own address is {own}. Use that one.", status=answer.status
                 )
             if answer.status >= 400:
-                reason = _reason(await answer.text())
-                raise _refusal(f"{method} {url}", answer.status, reason, answer.headers.get("Retry-After", ""))
+                refusal = _refusal(answer, _reason(await answer.text()))
+                # Most users cannot use this detail, so it is not in the message. Logs and plain tracebacks contain it.
+                refusal.add_note(f"{method} {url}: {answer.status}")
+                raise refusal
             yield answer
 
 
@@ -203,30 +206,40 @@ def _own_address(answer: aiohttp.ClientResponse) -> str:
     return f"{place.scheme}://{place.netloc}" if place is not None and place.netloc else ""
 
 
-def _refusal(request: str, status: int, reason: str, retry_after: str) -> HubError:
-    """Return the error for a request that the hub refused."""
+def _refusal(answer: aiohttp.ClientResponse, reason: str) -> HubError:
+    """Return the error for a request that the hub refused. Its message is the hub's reason if that helps the user."""
+    status, retry_after = answer.status, answer.headers.get("Retry-After", "")
+    phrase = responses.get(status, "")
+    said = reason or phrase
     if status in {401, 403}:
         return PermissionDeniedError(
-            f"the hub refused the token ({status} {reason}). It has expired or lacks a scope: restart your notebook "
+            f"the hub refused the token ({status} {said}). It has expired or lacks a scope: restart your notebook "
             "server, or make a new token on the hub's Token page with access to your servers.",
             status=status,
         )
     if status == 429 and retry_after.isdecimal():
         return HubBusyError(
-            f"too many servers are starting, and the hub accepts no more for now ({reason}). Try again later, or ask "
+            f"too many servers are starting, and the hub accepts no more for now ({said}). Try again later, or ask "
             "an administrator to raise the hub's `concurrent_spawn_limit`.",
             status=status,
             retry_seconds=float(retry_after),
         )
+    if status >= 500 or (said == phrase and status != 429):
+        return HubError(
+            f"the hub could not process a request ({status} {said}). Try again; if the error remains, the hub's log "
+            "contains the cause.",
+            status=status,
+        )
     kind = QuotaError if status == 429 or QUOTA.search(reason) else HubError
-    return kind(f"the hub answered {status} to {request}: {reason}", status=status)
+    return kind(said, status=status)
 
 
 def _reason(text: str) -> str:
+    """Return the reason in the hub's answer, or an empty string if there is none. A proxy may answer with a page."""
     try:
-        message = json.loads(text).get("message") or "without a reason"
+        message = json.loads(text).get("message") or ""
     except (ValueError, AttributeError):
-        message = text
+        message = "" if text.lstrip().startswith("<") else text
     return str(message)[:500]
 
 

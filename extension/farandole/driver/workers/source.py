@@ -128,7 +128,7 @@ class HubWorkers(WorkerSource):
                         if "queue" in event:
                             _show_queue(name, event, progress, deadline, timeout)
                         if event.get("failed"):
-                            raise WorkerStartError(f"worker {name} failed to start. The hub says: {message}")
+                            raise WorkerStartError(f"{message} (worker {name} did not start)")
                         if event.get("ready"):
                             progress(f"worker {name} is ready")
                             return await self.worker(name, event["url"])

@@ -13,8 +13,9 @@ import aiohttp
 
 from farandole.driver.workers.addresses import Address
 from farandole.driver.workers.journal import WorkerJournal
-from farandole.exceptions import WorkerStartError
+from farandole.exceptions import NoClusterError, WorkerStartError
 from farandole.protocol import RECORD_SIGN_SECONDS
+from farandole.suggestions import did_you_mean
 
 Progress: TypeAlias = Callable[[str], None]
 """A callback that shows one line of text to the user, such as the progress of a start."""
@@ -329,6 +330,13 @@ class WorkerSource(ABC):
     @abstractmethod
     async def names(self, cluster: str) -> list[str]:
         """Return the names of a cluster's workers in any state."""
+
+    async def no_cluster(self, cluster: str) -> NoClusterError:
+        """Return the error for a cluster that is not running."""
+        return NoClusterError(
+            f"no cluster {cluster!r} is running. `%cluster list` shows the running clusters."
+            f"{did_you_mean(cluster, await self.clusters())}"
+        )
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
         """Return the counts of each GPU class as ``total``, ``free``, ``held`` (by user) and ``waiting``.

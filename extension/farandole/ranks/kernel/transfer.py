@@ -6,7 +6,6 @@ too large to be sent to every rank, they are sent to one rank, which broadcasts 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import threading
 from typing import Any
@@ -17,6 +16,7 @@ from farandole.protocol import Kind
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
 from farandole.ranks.world.collectives import broadcast_bytes
+from farandole.suggestions import did_you_mean
 
 
 class ReceiveBuffer:
@@ -112,8 +112,7 @@ def _find(name: str, namespace: dict[str, Any]) -> Any:
     if name in namespace:
         return namespace[name]
     own = [known for known in namespace if not known.startswith("_")]
-    similar = difflib.get_close_matches(name, own, n=3)
-    hint = f" Did you mean {_list(similar)}?" if similar else " Assign it in a %%distributed cell first."
+    hint = did_you_mean(name, own) or " Assign it in a %%distributed cell first."
     raise TransferError(f"Rank {context.rank()} has no variable {name!r}.{hint}")
 
 

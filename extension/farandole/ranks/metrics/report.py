@@ -83,13 +83,18 @@ def _to_float(key: str, value: Any) -> float:
 
 def _whole(key: str, value: Any) -> int:
     number = value
+    if isinstance(value, dict):
+        raise ReportError(f"fd.report: metrics have names, and {key} is a dict; write fd.report(**values).")
     if not isinstance(value, Integral) and callable(getattr(value, "item", None)) and _elements(value) == 1:
         number = value.item()
     if isinstance(number, bool) or not isinstance(number, Integral):
-        raise ReportError(f"fd.report: {key} must be a whole number, not {value!r} ({_type(value)}).")
+        raise ReportError(
+            f"fd.report: {key} must be a whole number, not {value!r} ({_type(value)}). Give metrics names, e.g. "
+            "fd.report(step=step, loss=loss)."
+        )
     whole = int(number)
     if abs(whole) > LARGEST_STEP:
-        raise ReportError(f"fd.report: {key} is larger than {LARGEST_STEP}; count from 0.")
+        raise ReportError(f"fd.report: {key} is not between -{LARGEST_STEP} and {LARGEST_STEP}; count from 0.")
     return whole
 
 

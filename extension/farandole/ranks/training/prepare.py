@@ -1,11 +1,12 @@
 """``fd.prepare``: makes a training cell run on any number of ranks, with either backend.
 
-Importing this module does not import torch. `prepare` imports `shard` and `parallel`, which need torch, when it is
-called.
+Importing this module does not import torch. When `prepare` is called, it imports the modules that need
+torch.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from farandole.exceptions import UsageError
@@ -50,12 +51,14 @@ def prepare(
     Raises:
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
+    from farandole.ranks.training import arguments, parallel, shard
+
+    arguments.check_targets(sys._getframe(1))
+    arguments.check_order(model=model, optimizer=optimizer, loader=loader)
     if batch_size not in BATCH_SIZES:
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")
     if optimizer is not None and model is None:
         raise UsageError("fd.prepare: an optimizer needs its model; call fd.prepare(model, optimizer, loader).")
-    from farandole.ranks.training import parallel, shard
-
     weight = None
     if model is not None:
         model, optimizer = parallel.distribute(model, optimizer, find_unused_parameters=find_unused_parameters)

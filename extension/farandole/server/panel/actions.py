@@ -149,6 +149,7 @@ class Actions:
             pending.pop(name, None)
             if error is not None:
                 pending[name] = PendingAction(options=action.options, error=str(error))
+                self._log("\n".join([f"{action.kind} {name}: {error}", *getattr(error, "__notes__", ())]))
             # The refresh is part of the task, because the monitor may be closed as soon as all tasks are done.
             try:
                 await self._monitor.refresh()

@@ -137,7 +137,7 @@ class ClusterMonitor:
         cluster = name.rpartition("-w")[0]
         action = self.snapshot.pending.get(cluster)
         if event.get("failed") and (action is None or not action.kind):
-            error = f"worker {name} failed to start. The hub says: {event.get('message', 'nothing')}"
+            error = f"{event.get('message', 'The hub gives no reason')} (worker {name} did not start)"
             self.snapshot.pending[cluster] = PendingAction(error=error)
         elif event.get("ready") and action is not None and not action.kind:
             del self.snapshot.pending[cluster]

@@ -158,6 +158,24 @@ async def test_hundreds_of_new_workers_are_identified_a_few_at_a_time_and_in_ord
     assert len(handles.kernels) == 200
 
 
+async def test_only_ranks_that_are_started_after_the_cluster_are_late():
+    handles = Unconnected("c", Many(), hear=lambda *_: None, on_notice=lambda _: None)
+    await handles.start(["c-w0"], lambda _: None)
+    await handles.grow(1, lambda _: None)
+    assert [kernel.late for kernel in handles.kernels] == [False, False, True, True]
+    handles.kernels[1].mark_dead("killed")
+    await handles.refill(lambda _: None)
+    assert [kernel.late for kernel in handles.kernels] == [False, True, True, True]
+
+
+async def test_ranks_that_were_found_are_not_late():
+    handles = Unconnected("c", Many(), hear=lambda *_: None, on_notice=lambda _: None)
+    worker = Newcomer("c-w0", Many())
+    worker.kernels = lambda: asyncio.sleep(0, {0: "k0", 1: "k1"})
+    await handles.find([worker])
+    assert [kernel.late for kernel in handles.kernels] == [False, False]
+
+
 class Opened(RankKernel):
     """A kernel that needs no connection, and records whether it was closed."""
 

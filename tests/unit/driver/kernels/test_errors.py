@@ -6,7 +6,7 @@ from farandole.driver.kernels.replies import UNANSWERED, Reply
 from farandole.exceptions import FarandoleError, RankDiedError, RankError
 
 
-def failed(rank, ename="ValueError", evalue="boom", ended=1.0):
+def failed(rank, ename="ValueError", evalue="boom", ended=1.0, *, late=False):
     traceback = (f"Traceback of rank {rank}", f"{ename}: {evalue}")
     return Reply(
         rank=rank,
@@ -16,6 +16,7 @@ def failed(rank, ename="ValueError", evalue="boom", ended=1.0):
         ename=ename,
         evalue=evalue,
         traceback=traceback,
+        late=late,
     )
 
 
@@ -89,6 +90,23 @@ def test_a_death_is_listed_first_with_rank_worker_cause_and_remedy():
     assert second.startswith("rank 0 (worker c-w0): ValueError")
     assert third == "rank 1 waited for it and was released."
     assert error.ranks == (0, 3)
+
+
+def test_a_missing_name_on_a_replaced_rank_names_the_remedy():
+    missing = "NameError", "name 'x' is not defined"
+    error = rank_error([fine(0), failed(1, *missing, late=True)])
+    assert str(error) == (
+        "the cell failed on rank 1 (worker c-w0): NameError: name 'x' is not defined. Rank 1 was started after earlier "
+        "cells; run the cell that defines the name again."
+    )
+    error = rank_error([failed(0, *missing, late=True), failed(1, *missing, late=True)])
+    assert "Ranks 0-1 were started after earlier cells" in str(error)
+
+
+def test_a_name_that_is_missing_on_a_rank_of_the_start_or_another_error_has_no_remedy():
+    missing = "NameError", "name 'x' is not defined"
+    assert str(rank_error([failed(0, *missing), failed(1, *missing, late=True)])).endswith("is not defined")
+    assert str(rank_error([failed(0, late=True)])).endswith("ValueError: boom")
 
 
 def test_a_notebook_shows_the_ranks_traceback_and_not_the_drivers():

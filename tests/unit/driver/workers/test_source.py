@@ -280,9 +280,7 @@ async def test_running_clusters_are_found_by_the_names_of_their_workers(fake, wo
 async def test_a_failed_spawn_shows_the_hubs_reason_and_stops_the_others(fake, workers):
     fake.events["c-w1"] = [{"progress": 100, "failed": True, "message": "Spawn failed: no such image"}]
     fake.events["c-w0"] = ["hang"]
-    with pytest.raises(
-        WorkerStartError, match="worker c-w1 failed to start. The hub says: Spawn failed: no such image"
-    ):
+    with pytest.raises(WorkerStartError, match=r"^Spawn failed: no such image \(worker c-w1 did not start\)$"):
         await start(workers)
     assert fake.servers == {}
 
@@ -349,9 +347,42 @@ async def test_few_start_requests_are_sent_at_a_time(fake, workers):
 
 async def test_an_unknown_profile_is_the_hubs_error_with_its_reason(fake, workers):
     fake.refusals["c-w0"] = (400, "There is no profile 'x' here. Choose one of: cpu.")
-    with pytest.raises(HubError, match=r"400.*There is no profile 'x' here. Choose one of: cpu") as caught:
-        await start(workers)
+    with pytest.raises(HubError) as caught:
+        await start(workers, ["c-w0"])
+    assert str(caught.value) == "There is no profile 'x' here. Choose one of: cpu."
     assert (type(caught.value), caught.value.status) == (HubError, 400)
+    # The request is for administrators. Notebooks show only the message, and tracebacks and logs show the notes too.
+    assert caught.value.__notes__ == [f"POST {workers.client.url}hub/api/users/ada/servers/c-w0: 400"]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [(404, "Not Found"), (404, None), (500, "Internal Server Error"), (500, "Failed to start your server")],
+)
+async def test_a_refusal_without_a_remedy_gets_one(fake, workers, status, answer):
+    fake.refusals["c-w0"] = (status, answer)
+    with pytest.raises(HubError) as caught:
+        await start(workers, ["c-w0"])
+    assert str(caught.value).startswith(f"the hub could not process a request ({status} {answer or 'Not Found'}). Try")
+
+
+async def test_the_page_of_a_proxy_is_not_shown():
+    async def unavailable(_request):
+        return web.Response(status=503, text="<html><body>no server</body></html>", content_type="text/html")
+
+    application = web.Application()
+    application.router.add_get("/hub/api/user", unavailable)
+    async with served(application) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(HubError, match=r"could not process a request \(503 Service Unavailable\)"):
+            await HubClient(url=url, token=TOKEN, session=session).user()
+
+
+async def test_a_misspelled_cluster_is_suggested(fake, workers):
+    fake.servers = {"digits-w0": {"ready": True, "url": "/user/ada/digits-w0/"}}
+    assert str(await workers.no_cluster("digtis")) == (
+        "no cluster 'digtis' is running. `%cluster list` shows the running clusters. Did you mean 'digits'?"
+    )
+    assert "Did you mean" not in str(await workers.no_cluster("digits"))
 
 
 async def test_a_used_name_is_refused_and_its_owner_is_unaffected(fake, workers):
@@ -373,7 +404,7 @@ async def test_a_refused_token_names_the_remedy(fake, workers, status):
 
 async def test_a_wrong_token_is_refused(fake, workers):
     workers._client.token = "wrong"
-    with pytest.raises(PermissionDeniedError, match=r"403 without a reason.*expired or lacks a scope"):
+    with pytest.raises(PermissionDeniedError, match=r"403 Forbidden.*expired or lacks a scope"):
         await workers.clusters()
 
 

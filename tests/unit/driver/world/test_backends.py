@@ -111,6 +111,11 @@ def test_an_unknown_backend_is_refused_with_a_list():
         choose_backend("mpi", [("torch",)])
 
 
+def test_a_misspelled_backend_is_suggested():
+    with pytest.raises(UsageError, match=r"none. Did you mean 'horovod'\?"):
+        choose_backend("horovd", [("torch",)])
+
+
 def test_a_backend_that_a_worker_lacks_is_refused():
     with pytest.raises(UsageError, match=r"'horovod'.*not installed on all of them. All of them offer torch, none"):
         choose_backend("horovod", list(itertools.repeat(("torch", "none"), 2)))

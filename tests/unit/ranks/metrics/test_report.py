@@ -221,10 +221,18 @@ def test_names_of_built_in_columns_are_refused(name):
         report(**{name: 1.0})
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
 @pytest.mark.parametrize("key", ["step", "epoch"])
-def test_a_step_that_is_too_large_for_its_column_is_refused(key):
-    with pytest.raises(ReportError, match=f"{key} is larger than"):
-        report(**{key: 10**400}, loss=1.0)
+def test_a_step_that_is_too_large_or_small_for_its_column_is_refused(key, value):
+    with pytest.raises(ReportError, match=f"{key} is not between -9223372036854775807 and 9223372036854775807; count"):
+        report(**{key: value}, loss=1.0)
+
+
+def test_metrics_without_names_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ReportError, match=r"metrics have names, and step is a dict; write fd.report\(\*\*values\)"):
+        report({"loss": 1.0})  # type: ignore[arg-type]
+    with pytest.raises(ReportError, match=r"not 0.5 \(float\). Give metrics names, e.g. fd.report\(step=step"):
+        report(0.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("levels", [200, 100_000])

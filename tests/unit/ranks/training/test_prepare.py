@@ -203,6 +203,32 @@ def test_wrong_arguments_are_named() -> None:
         prepare(None, torch.optim.SGD([torch.zeros(1)], lr=1), None)
 
 
+def test_arguments_in_the_wrong_order_are_named() -> None:
+    model, loader = nn.Linear(2, 2), DataLoader(_numbers(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    with pytest.raises(UsageError, match=r"model is of type SGD, which belongs in the place of the optimizer; call fd"):
+        prepare(optimizer, model, loader)
+    with pytest.raises(UsageError, match="optimizer is of type DataLoader, which .* e.g. loader=loader"):
+        prepare(model, loader)
+    with pytest.raises(UsageError, match="the loader is of type SGD, which belongs in the place of the optimizer"):
+        prepare(model, None, optimizer)
+
+
+def test_another_number_of_variables_than_three_is_named_before_anything_is_prepared() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    with pytest.raises(UsageError, match=r"unpacks the result into 2; .* model, optimizer, _ = fd.prepare\(model"):
+        model, optimizer = prepare(model, optimizer)  # type: ignore[misc]
+    with pytest.raises(UsageError, match="into 4;"):
+        _a, _b, _c, _d = prepare(model)  # type: ignore[misc]
+    with pytest.raises(UsageError, match="into 1;"):
+        (model,) = prepare(model)  # type: ignore[misc]
+    model, *_rest = prepare(model)
+    pair = prepare(model)[0], prepare(model)
+    (_one, _two), (_model, _, _) = (1, 2), prepare(model)
+    assert (pair[0], pair[1][0], _model) == (model, model, model)
+
+
 def test_gradients_are_scaled_only_while_a_weight_is_set() -> None:
     model = nn.Linear(1, 1, bias=False)
     weight = GradientWeight(model)

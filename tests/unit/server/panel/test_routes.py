@@ -177,11 +177,13 @@ async def test_the_progress_of_a_start_comes_from_the_hub_and_a_start_can_be_can
     assert hub.servers == {}
 
 
-async def test_an_early_refusal_is_returned(server, hub):
+async def test_an_early_refusal_is_returned_and_its_request_is_in_the_log(server, hub, caplog):
+    caplog.set_level("INFO")
     hub.refusals["main-w0"] = (400, "That makes 5 workers and this hub allows 4 for each user.")
     problem = await server.ask("POST", "clusters", 429, json=START)
     assert (problem["code"], misfit(problem, wire.Problem)) == ("quota", None)
-    assert "this hub allows 4 for each user" in problem["message"]
+    assert problem["message"] == "That makes 5 workers and this hub allows 4 for each user."
+    assert "servers/main-w0: 400" in caplog.text
     assert (await server.ask("GET", "state"))["clusters"] == []
 
 
@@ -197,7 +199,7 @@ async def test_a_late_failure_stays_with_the_hubs_reason_until_it_is_dismissed(s
         )
         [main] = message["clusters"]
         assert misfit(main, wire.Cluster) is None
-        assert "worker main-w1 failed to start. The hub says: Spawn failed: no GPU is free" in main["error"]
+        assert main["error"] == "Spawn failed: no GPU is free (worker main-w1 did not start)"
         await server.ask("DELETE", "clusters/main", 204)
         await stream.until("clusters", lambda said: said["clusters"] == [])
     assert hub.servers == {}
@@ -215,7 +217,7 @@ async def test_a_start_from_a_notebook_is_shown_too(server, hub):
         assert message["clusters"][0]["workers"][0]["message"] == "Pulling"
         hub.go.set()
         message = await stream.until("clusters", lambda said: said["clusters"][0]["error"])
-        assert message["clusters"][0]["error"] == "worker mine-w0 failed to start. The hub says: Spawn failed: no image"
+        assert message["clusters"][0]["error"] == "Spawn failed: no image (worker mine-w0 did not start)"
 
 
 async def test_a_cluster_without_a_driver_is_scaled_here(server, hub):

@@ -23,6 +23,12 @@ def test_the_profiles_of_the_repository_are_valid() -> None:
     assert (profile_set.limits.workers_per_user, profile_set.limits.ranks_per_worker) == (16, 8)
 
 
+def test_a_misspelled_profile_is_suggested() -> None:
+    with pytest.raises(LookupError) as caught:
+        profile_set_of(name="large").get("lage")
+    assert str(caught.value) == "There is no profile 'lage' here. Choose one of: large. Did you mean 'large'?"
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [

@@ -16,7 +16,7 @@ from tornado import web
 
 from farandole.driver.cluster import CLUSTER_NAME
 from farandole.driver.workers.worker import WorkerOptions
-from farandole.driver.world.backends import BACKENDS
+from farandole.driver.world.backends import check_backend
 from farandole.exceptions import FarandoleError, UsageError
 from farandole.reading import parse_json
 from farandole.runs.writer import strict_json
@@ -160,8 +160,8 @@ def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
     for what, count in (("workers", workers), ("ranks", 1 if ranks is None else ranks)):
         if count < 1:
             raise UsageError(f"the number of {what} must be at least 1, not {count}")
-    if backend is not None and backend not in BACKENDS:
-        raise UsageError(f"there is no backend {backend!r}; choose one of {', '.join(BACKENDS)}")
+    if backend is not None:
+        check_backend(backend)
     _check_size(workers)
     wait, profile = _typed(body, "wait", bool), _maybe(body, "profile", str)
     return WorkerOptions(cluster=name, profile=profile, ranks=ranks, wait=wait, backend=backend), workers

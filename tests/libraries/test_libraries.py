@@ -90,7 +90,7 @@ SIZES = """
 from accelerate import Accelerator
 import lightning as L
 print(Accelerator().num_processes, "by Accelerate")
-print(L.Trainer(devices=2, strategy="ddp", logger=False, barebones=True).world_size, "by Lightning")
+print(L.Trainer(devices=2, strategy="ddp", logger=False, enable_checkpointing=False).world_size, "by Lightning")
 """
 
 

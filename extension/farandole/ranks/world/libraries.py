@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 
 from farandole.ranks import context, run
+from farandole.ranks.world import one_device
 
 NAMES = {
     "accelerate": "accelerate, which the Trainer of transformers uses too,",
@@ -29,10 +31,11 @@ class Libraries(MetaPathFinder):
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
-        """Give notice of a library that cannot train on the backend, and leave the import to the other finders."""
+    def find_spec(self, fullname: str, path: object = None, _target: object = None) -> ModuleSpec | None:
+        """Give notice of a library that cannot train on the backend. Return None for the other finders to find it."""
         if fullname in NAMES:
             self._notice(fullname)
+        return one_device.spec_of(fullname, path)
 
     def notice_imported(self) -> None:
         """Give notice of libraries that an earlier cell has imported, for example with another backend."""

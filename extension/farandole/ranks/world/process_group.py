@@ -44,12 +44,8 @@ def _init(original: Callable[..., None], exists: Callable[[], bool]) -> Callable
         try:
             original(*args, **kwargs)
         except ValueError as exc:
-            if context.backend() == "torch" or "env://" not in str(exc):
-                raise
-            raise UsageError(
-                f"the ranks have backend {context.backend()!r}, so there is no process group of torch.distributed; use "
-                "%%distributed_train --backend torch, or start the cluster with --backend torch"
-            ) from exc
+            _check_backend(exc)
+            raise
 
     return init_process_group
 
@@ -67,6 +63,15 @@ def _destroy(original: Callable[..., None], exists: Callable[[], bool]) -> Calla
             original(subgroup)
 
     return destroy_process_group
+
+
+def _check_backend(exc: ValueError) -> None:
+    """Raise UsageError if torch found no addresses in the environment because the ranks have another backend."""
+    if context.backend() != "torch" and "env://" in str(exc):
+        raise UsageError(
+            f"the ranks have backend {context.backend()!r}, so they have no process group of torch.distributed; use "
+            "%%distributed_train --backend torch, or start the cluster with --backend torch"
+        ) from exc
 
 
 def _check(given: Mapping[str, Any]) -> None:

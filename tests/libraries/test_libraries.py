@@ -20,6 +20,7 @@ RESULT = """
 weights = [value for each in model.parameters() for value in each.detach().flatten().tolist()]
 """
 WAIT = """
+import time
 from pathlib import Path
 deadline = time.monotonic() + 60
 while not Path({mark!r}).exists():
@@ -51,7 +52,8 @@ def trained(cluster, name, mark):
 
     run = cluster.train(CELL[name] + RESULT + WAIT.format(mark=str(mark)), backend="torch", show=show)
     assert run.status == Status.FINISHED
-    return run.results, text(shown)
+    # Some progress bars print lines as rich output.
+    return run.results, text(shown) + "".join((block.bundle or {}).get("text/plain", "") for block in shown)
 
 
 def trained_alone(name):

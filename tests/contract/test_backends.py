@@ -174,6 +174,36 @@ def test_the_backend_may_change_between_runs(cluster):
     assert cluster.backend == first
 
 
+SCRIPT = {
+    "horovod": "import horovod.torch as hvd\nhvd.init()\nassert hvd.size() == 2\n{}\nhvd.shutdown()",
+    "torch": "import torch.distributed as dist\ndist.init_process_group('gloo')\n{}\ndist.destroy_process_group()",
+}
+"""For each backend, a script that creates the process group, does something and leaves the group."""
+
+
+def test_a_script_that_leaves_the_world_may_run_twice_and_the_next_cell_has_a_world(cluster):
+    before = pids(cluster)
+    for _ in range(2):
+        assert text(cluster.run(SCRIPT[cluster.backend].format(SUM[cluster.backend]))) == "2\n"
+    assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+    run = cluster.train(SCRIPT[cluster.backend].format("pass"))
+    assert run.status == Status.FINISHED
+    assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+    assert pids(cluster) == before
+
+
+def test_one_rank_that_leaves_the_world_does_not_break_the_next_cell(cluster):
+    before = pids(cluster)
+    cluster.run(SCRIPT[cluster.backend].format("pass"), ranks=[0])
+    assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+    assert pids(cluster) == before
+
+
+def test_the_prompt_and_the_arguments_of_the_kernel_are_not_in_the_way_of_scripts(cluster):
+    cluster.run("import argparse, sys\nassert vars(argparse.ArgumentParser().parse_args()) == {}")
+    assert text(cluster.run("print(hasattr(sys, 'ps1'))")) == f"{cluster.backend == 'horovod'}\n"
+
+
 def test_a_check_measures_the_world_and_does_not_change_the_ranks(cluster):
     cluster.run("names = None; names = set(globals())")
     found = cluster.check()

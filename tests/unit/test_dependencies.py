@@ -15,6 +15,8 @@ from spawner_config.settings import ROOT
 
 IMPORT = "import json, sys, hub.up, spawner_config.local, tests.demo; print(json.dumps(sorted(sys.modules)))"
 OURS = {"farandole"}
+OPTIONAL = {"pip", "regex", "setuptools"}
+"""Packages that others import if they are installed."""
 
 
 def installed_with(requirements: list[str]) -> set[str]:
@@ -42,6 +44,6 @@ def test_a_local_hub_and_the_demo_import_only_packages_of_the_group_run() -> Non
     missing = {
         name: owners[name]
         for name in modules & set(owners)
-        if not {canonicalize_name(each) for each in owners[name]} & allowed and name not in {"setuptools", "pip"}
+        if not {canonicalize_name(each) for each in owners[name]} & allowed and name not in OPTIONAL
     }
     assert missing == {}

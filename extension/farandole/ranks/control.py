@@ -17,12 +17,14 @@ from farandole.ranks.kernel import interrupts, lean, numbering, transfer
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import probe as preflight
-from farandole.ranks.world import membership, world
+from farandole.ranks.world import launcher, libraries, membership, process_group, world
 
 
 def prepare(environment: dict[str, str]) -> None:
     """Turn this kernel into a rank by setting its environment variables and connecting it to the driver."""
     os.environ.update(environment)
+    launcher.clear_arguments()
+    libraries.current().watch_imports()
     reporter.install()
     transfer.install()
     lean.make_lean()
@@ -39,6 +41,8 @@ def preload(backend: str) -> dict[str, str]:
     """
     if backend != "none":
         import torch._dynamo  # noqa: F401
+
+        process_group.protect(world.torch_world().exists)
     if backend == "horovod":
         import horovod.torch  # noqa: F401
     versions = {"python": platform.python_version()}
@@ -63,6 +67,11 @@ def abandon() -> None:
     membership.abandon_world()
 
 
+def world_exists() -> bool:
+    """Return whether this rank is still in its world. A cell can leave it, for example with ``hvd.shutdown()``."""
+    return world.current().exists()
+
+
 def open_store(host: str) -> int:
     """Open the torch backend's store on this rank and return the port. An empty ``host`` means all addresses."""
     return world.open_store(host)
@@ -76,6 +85,7 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
     """
     reporter.current().begin(run_id)
     run.current().begin(folder, resume)
+    libraries.current().notice_imported()
     if lr_rule:
         membership.current().begin(lr_rule)
 

@@ -9,16 +9,22 @@ from farandole.ranks import context
 from farandole.ranks.preflight.machine import CGROUPS, OWN_CGROUPS, own_cgroups
 
 
-def share_cores() -> None:
+def share_cores() -> dict[str, str]:
     """Set torch's number of threads to this rank's share of the cores, unless OMP_NUM_THREADS is set.
 
     If each rank had one thread per core, the threads would compete for the cores while they busy-wait for each other.
     Small steps would become many times slower.
+
+    Returns:
+        dict[str, str]: the environment variable with this number, for libraries that set torch's threads themselves,
+            such as Accelerate, and for processes that the rank starts.
     """
     import torch
 
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads())
+    if "OMP_NUM_THREADS" in os.environ:
+        return {}
+    torch.set_num_threads(threads())
+    return {"OMP_NUM_THREADS": str(threads())}
 
 
 def threads(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:

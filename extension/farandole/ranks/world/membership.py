@@ -12,7 +12,7 @@ from farandole.exceptions import DeadlineError, UsageError
 from farandole.protocol import Kind
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
-from farandole.ranks.world import world
+from farandole.ranks.world import launcher, libraries, world
 
 if TYPE_CHECKING:
     from farandole.ranks.state.state import State
@@ -197,6 +197,8 @@ def form_world(environment: dict[str, str]) -> None:
     """Leave the current world, if any, and join the world that ``environment`` describes."""
     leave_world()
     _set_variables(environment)
+    _set_variables(environment | launcher.set_up())
+    libraries.current().adapt()
     world.current().form()
 
 

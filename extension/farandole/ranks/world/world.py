@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import DeadlineError
 from farandole.ranks import context
-from farandole.ranks.world.cores import share_cores
+from farandole.ranks.world import process_group
 from farandole.ranks.world.sockets import OpenedSockets
 
 if TYPE_CHECKING:
@@ -91,6 +91,10 @@ class World(ABC):
         """Leave a broken world. Peers that wait for this rank are unblocked, as if this process had ended."""
         self.leave()
 
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether the world that `form` created still exists, and so has not been left by the user's code."""
+
 
 class NoWorld(World):
     """The world of ranks that have no process group."""
@@ -100,6 +104,10 @@ class NoWorld(World):
 
     def leave(self) -> None:
         """Do nothing."""
+
+    def exists(self) -> bool:
+        """Return True."""
+        return True
 
 
 class HorovodWorld(World):
@@ -111,7 +119,6 @@ class HorovodWorld(World):
 
         with self._forming():
             hvd.init()
-        share_cores()
 
     def abandon(self) -> None:
         """Cut the connections, then shut down Horovod, which would otherwise wait for peers until Gloo's timeout."""
@@ -126,6 +133,12 @@ class HorovodWorld(World):
             if alone:
                 hvd.shutdown()
 
+    def exists(self) -> bool:
+        """Return False after ``hvd.shutdown()``."""
+        import horovod.torch as hvd
+
+        return bool(hvd.is_initialized())
+
 
 class TorchWorld(World):
     """The world of the torch backend, which is the default process group of torch.distributed."""
@@ -133,6 +146,7 @@ class TorchWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self._store: TCPStore | None = None
+        self._group: object = None
 
     def open_store(self, host: str) -> int:
         """On rank 0, open the store that all ranks connect to, replacing an earlier store. Return its port.
@@ -160,6 +174,8 @@ class TorchWorld(World):
         if own_gpu:
             torch.cuda.set_device(context.device())
         with self._forming():
+            if dist.is_initialized():  # on another backend, a cell may have created a group for itself
+                process_group.destroy()
             # torch derives the keys in the store from this counter and increments the counter even if an attempt fails.
             # Without the reset, ranks with different numbers of failed attempts would use different keys and time out.
             _world.group_count = 0
@@ -171,7 +187,7 @@ class TorchWorld(World):
                 timeout=CONNECT_TIMEOUT,
             )
             _set_pg_timeout(COLLECTIVE_TIMEOUT)
-        share_cores()
+            self._group = dist.group.WORLD
 
     def leave(self) -> None:
         """Cut the connections and destroy the process group.
@@ -190,8 +206,15 @@ class TorchWorld(World):
             with self._leaving(0.1) as alone:
                 if alone:
                     if dist.is_initialized():
-                        dist.destroy_process_group()
+                        process_group.destroy()
+                    self._group = None
                     return
+
+    def exists(self) -> bool:
+        """Return False if the default process group is not the one that `form` created."""
+        import torch.distributed as dist
+
+        return self._group is not None and dist.group.WORLD is self._group
 
     def _meeting_point(self) -> Any:
         """Return a new client of the store, even on rank 0.
@@ -223,6 +246,13 @@ def worlds() -> dict[str, World]:
     return {"horovod": HorovodWorld(), "torch": TorchWorld(), "none": NoWorld()}
 
 
+def torch_world() -> TorchWorld:
+    """Return the world of the torch backend."""
+    world = worlds()["torch"]
+    assert isinstance(world, TorchWorld)
+    return world
+
+
 def current() -> World:
     """Return the world of the backend that the environment variables select."""
     return worlds()[context.backend()]
@@ -230,6 +260,4 @@ def current() -> World:
 
 def open_store(host: str) -> int:
     """Open the torch backend's store on this rank and return its port. An empty ``host`` means all addresses."""
-    world = worlds()["torch"]
-    assert isinstance(world, TorchWorld)
-    return world.open_store(host)
+    return torch_world().open_store(host)

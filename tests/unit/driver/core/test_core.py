@@ -77,6 +77,16 @@ async def test_a_run_that_ended_on_no_rank_is_not_finished(core, tmp_path):
         training._check_end(None, [])
 
 
+@pytest.mark.parametrize(("values", "formed"), [((True, True), True), ((None, None), True), ((True, False), False)])
+async def test_a_world_that_a_cell_has_left_is_formed_again(core, values, formed):
+    core.world._members = core.world._current()
+    replies = [
+        Reply(rank=rank, worker="c-w0", status="ok", ended=0.0, value=value) for rank, value in enumerate(values)
+    ]
+    assert core._checked(replies) == replies
+    assert core.world.formed is formed
+
+
 async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
     assert not core.busy
     async with core._cell:

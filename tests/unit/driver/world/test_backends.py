@@ -81,18 +81,35 @@ def test_horovod_slots_agree_with_horovods_own_assignment():
     assert ours == [vars(each) for each in theirs]
 
 
-def test_torch_gets_the_variables_of_torchrun():
-    assignment = assign_ranks([info("c-w0"), info("c-w0")])[1]
+LAUNCHERS = """
+RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR
+MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
+LT_DEVICES LT_NUM_NODES PL_TRAINER_DEVICES PL_TRAINER_NUM_NODES
+"""
+"""The variables of torchrun, except the one for errors of NCCL, and those of Lightning."""
+
+
+def test_torch_gets_the_variables_of_torchrun_and_lightning():
+    two = info("c-w1", "n1", "10.0.0.2")
+    assignment = assign_ranks([info("c-w0"), info("c-w0"), two, two])[3]
     environment = BACKENDS["torch"]().environment(assignment, LOCAL)
-    assert environment == {
-        "MASTER_ADDR": "10.0.0.1",
-        "MASTER_PORT": "4711",
-        "RANK": "1",
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "2",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
+    assert set(environment) == {*LAUNCHERS.split(), "GLOO_SOCKET_IFNAME"}
+    places = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4711", "GLOO_SOCKET_IFNAME": "lo"}
+    numbers = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+    lightning = {"PL_TRAINER_DEVICES": "2", "PL_TRAINER_NUM_NODES": "2", "LT_DEVICES": "2", "LT_NUM_NODES": "2"}
+    assert (places | numbers | lightning).items() <= environment.items()
+
+
+def test_nodes_are_numbered_whatever_their_ranks():
+    nodes = [info(f"c-w{index}", f"n{index}", f"10.0.0.{index}") for index in range(3)]
+    assignments = assign_ranks([nodes[0], nodes[1], nodes[1], nodes[2], nodes[2]])
+    assert [(one.local_rank, one.node, one.nodes) for one in assignments] == [
+        (0, 0, 3),
+        (0, 1, 3),
+        (1, 1, 3),
+        (0, 2, 3),
+        (1, 2, 3),
+    ]
 
 
 def test_backend_none_needs_no_environment():

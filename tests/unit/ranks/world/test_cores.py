@@ -57,8 +57,8 @@ def test_torch_gets_the_share_unless_the_environment_overrides_it(machine, monke
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     machine(1, 2000)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    cores.share_cores()
+    assert cores.share_cores() == {"OMP_NUM_THREADS": "1"}
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    cores.share_cores()
+    assert cores.share_cores() == {}
     assert asked == [1]
     assert torch.get_num_threads() == before

@@ -19,8 +19,8 @@ LOOPBACK = "127.0.0.1"
 class RankAssignment:
     """The numbers of a rank in the world. As in MPI and Horovod, "local" counts within a node and "cross" across nodes.
 
-    A node is a set of ranks that share a loopback interface, so each container is a node. `machine_size` is the number
-    of ranks in all containers on the machine.
+    A node is a set of ranks that share a loopback interface, so each container is a node. `node` is the number of the
+    rank's node, and `nodes` counts all nodes. `machine_size` is the number of ranks in all containers on the machine.
     """
 
     rank: int
@@ -29,6 +29,8 @@ class RankAssignment:
     local_size: int
     cross_rank: int
     cross_size: int
+    node: int
+    nodes: int
     machine_size: int
     worker: str
     address: str
@@ -108,6 +110,8 @@ def assign_ranks(workers: Sequence[WorkerInfo]) -> list[RankAssignment]:
                 local_size=len(on_node[worker.node]),
                 cross_rank=peers.index(worker.node),
                 cross_size=len(peers),
+                node=nodes.index(worker.node),
+                nodes=len(nodes),
                 machine_size=on_machine[worker.machine],
                 worker=worker.worker,
                 address=LOOPBACK if len(nodes) == 1 else _reachable(worker),

@@ -25,6 +25,10 @@ PUSH_TARGET = "farandole.push"
 """The comm target for pickled values that a driver sends to a rank. Each message contains one chunk of the pickle as
 its buffer, and ``{"key": str}`` as its data, with the same key for all chunks."""
 
+AREA_TYPE = "application/vnd.farandole.area"
+"""The MIME type of a message of the type ``update_display_data`` that names the area of a rank's next output: the id of
+an output widget, or an empty string for the output of the cell."""
+
 CHECKPOINTS = "checkpoints"
 """The name of the folder with the checkpoints, within the folder of a run."""
 

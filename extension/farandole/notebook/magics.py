@@ -95,7 +95,7 @@ class FarandoleMagics(Magics):
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
-        watcher = Watcher(cluster, tensorboard=options.tensorboard)
+        watcher = Watcher(cluster, tensorboard=options.tensorboard, lines=not options.detach)
         try:
             cluster.train(
                 cell,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
-from farandole.ranks.kernel import interrupts, lean, transfer
+from farandole.ranks.kernel import interrupts, lean, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import probe as preflight
@@ -27,6 +27,7 @@ def prepare(environment: dict[str, str]) -> None:
     transfer.install()
     lean.make_lean()
     interrupts.install()
+    widgets.install()
 
 
 def preload(backend: str) -> dict[str, str]:

@@ -119,6 +119,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   };
   for (const event of EVENTS) model.on(event, update);
   update();
+  // The kernel prints lines of progress for clients that show no dashboard.
+  model.send({ type: "shown" });
   return () => {
     for (const event of EVENTS) model.off(event, update);
     root.unmount();

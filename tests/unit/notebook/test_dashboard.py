@@ -243,7 +243,7 @@ def test_page_stops_the_run_once(page, tmp_path):
     run = example_run(tmp_path)
     page.set_content(page_html(view_of(run, time.time())))
     page.get_by_role("button", name="Stop").click()
-    assert page.evaluate("sent") == [{"type": "stop"}]
+    assert page.evaluate("sent") == [{"type": "shown"}, {"type": "stop"}]
     assert page.get_by_role("button", name="Stopping…").is_disabled()
     run.finish(Status.INTERRUPTED, "stopped by the user")
     page.evaluate("view => model.push('view', view)", view_of(run, time.time()))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.relay import OutputRelay, RunView, Show, Watch
+from farandole.driver.cells.relay import Backlog, OutputRelay, RunView, Show, Watch
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
 from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
@@ -84,15 +84,15 @@ class CellRunner:
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
         """Execute a cell that does not create a run, and return the output. See `Cluster.run`."""
-        shown: list[Block] = []
-        relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
+        backlog = Backlog()
+        relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or backlog.add)
         cell = Cell(code=code, sink=self._sink(relay, None))
         try:
             work = self._core.run(cell, ranks, self._progress)
             self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=relay.pump))
         finally:
             relay.pump(flush=True)
-        return shown
+        return backlog.take()
 
     def train(
         self, request: TrainRequest, *, show: Show | None = None, watch: Watch | None = None, detach: bool = False

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
-from farandole.ranks.kernel import interrupts, lean, transfer, widgets
+from farandole.ranks.kernel import exits, interrupts, lean, script, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import probe as preflight
@@ -27,6 +27,7 @@ def prepare(environment: dict[str, str]) -> None:
     transfer.install()
     lean.make_lean()
     interrupts.install()
+    exits.install()
     widgets.install()
 
 
@@ -78,6 +79,11 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
     run.current().begin(folder, resume)
     if lr_rule:
         membership.current().begin(lr_rule)
+
+
+def run_script(code: str, path: str, arguments: list[str]) -> None:
+    """Execute the code of the file at ``path`` with these command-line arguments."""
+    script.run(code, path, arguments)
 
 
 def end() -> None:

@@ -212,7 +212,7 @@ class CellRunner:
         resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
         rule = elastic.lr_rule if elastic is not None else ""
         return Cell(
-            code=run.code,
+            code=_code(run),
             sink=sink,
             before=rank_calls.begin(run.id, str(run.folder), resume, rule),
             after=rank_calls.end(),
@@ -309,6 +309,18 @@ class CellRunner:
 async def _releasing(held: AsyncExitStack, work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
     async with held:
         return await work
+
+
+def _code(run: Run) -> str:
+    """Return what the ranks execute: the run's code or, if it comes from a file, a call that executes it as that file.
+
+    The option ``script`` of a run contains the path of the file and its arguments.
+    """
+    if not (script := run.info.options.get("script")):
+        return run.code
+    path, *arguments = script
+    # The kernel would display the value of an expression.
+    return f"if {rank_calls.run_script(run.code, path, arguments).expression}: pass"
 
 
 def _ignore(_block: Block) -> None:

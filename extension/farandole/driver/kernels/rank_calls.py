@@ -61,6 +61,10 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
     return RankCall("begin", (run_id, folder, resume, lr_rule))
 
 
+def run_script(code: str, path: str, arguments: list[str]) -> RankCall[None]:
+    return RankCall("run_script", (code, path, arguments))
+
+
 def end() -> RankCall[None]:
     return RankCall("end")
 

@@ -161,14 +161,14 @@ def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
     return links.dial(host, port, seconds)
 
 
-def accept(key: str) -> None:
-    """Assign pushed values to variables in the user's namespace."""
-    transfer.accept(key)
+def accept(key: str, python: str) -> None:
+    """Assign values that this version of Python pushed to variables in the user's namespace."""
+    transfer.accept(key, python)
 
 
-def accept_broadcast(key: str) -> None:
+def accept_broadcast(key: str, python: str) -> None:
     """Receive pushed values from rank 0 over the backend and assign them to variables in the user's namespace."""
-    transfer.accept_broadcast(key)
+    transfer.accept_broadcast(key, python)
 
 
 def give(names: list[str]) -> None:

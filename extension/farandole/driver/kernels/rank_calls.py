@@ -117,12 +117,12 @@ def dial(host: str, port: int, seconds: float) -> RankCall[dict[str, Any]]:
     return RankCall("dial", (host, port, seconds))
 
 
-def accept(key: str) -> RankCall[None]:
-    return RankCall("accept", (key,))
+def accept(key: str, python: str) -> RankCall[None]:
+    return RankCall("accept", (key, python))
 
 
-def accept_broadcast(key: str) -> RankCall[None]:
-    return RankCall("accept_broadcast", (key,))
+def accept_broadcast(key: str, python: str) -> RankCall[None]:
+    return RankCall("accept_broadcast", (key, python))
 
 
 def give(names: list[str]) -> RankCall[None]:

@@ -43,11 +43,10 @@ class Dashboard(anywidget.AnyWidget):
     log_scale = traitlets.List(traitlets.Unicode(), help="Names of the series drawn on a logarithmic scale").tag(
         sync=True
     )
+    shown = traitlets.Bool(False, help="A page has shown the dashboard").tag(sync=True)
     stopping = traitlets.Bool(False, help="The stop button was pressed").tag(sync=True)
 
     def __init__(self, run: Run, on_stop: Callable[[], None] | None = None) -> None:
-        self.shown = False
-        """Whether a page has shown the dashboard."""
         self._run = run
         self._on_stop = on_stop
         self._refreshing = threading.Lock()

@@ -243,13 +243,23 @@ def test_page_stops_the_run_once(page, tmp_path):
     run = example_run(tmp_path)
     page.set_content(page_html(view_of(run, time.time())))
     page.get_by_role("button", name="Stop").click()
-    assert page.evaluate("sent") == [{"type": "shown"}, {"type": "stop"}]
+    assert page.evaluate("sent") == [{"type": "stop"}]
     assert page.get_by_role("button", name="Stopping…").is_disabled()
     run.finish(Status.INTERRUPTED, "stopped by the user")
     page.evaluate("view => model.push('view', view)", view_of(run, time.time()))
     assert page.get_by_role("button", name="Stop").is_disabled()
     assert page.get_by_role("status").inner_text() == "interrupted"
     assert page.get_by_text("stopped by the user").is_visible()
+
+
+def test_page_says_that_it_shows_the_dashboard_until_the_kernel_knows(page, tmp_path):
+    view = view_of(example_run(tmp_path), time.time())
+    page.set_content(page_html(view))
+    page.evaluate("view => { for (let n = 0; n < 8; n++) model.push('view', view); }", view)
+    assert len(page.evaluate("sent")) == 4
+    assert page.evaluate("sent")[-1] == {"type": "shown"}
+    page.evaluate("view => { model.push('shown', true); for (let n = 0; n < 9; n++) model.push('view', view); }", view)
+    assert len(page.evaluate("sent")) == 4
 
 
 def test_page_escapes_text(page, tmp_path):

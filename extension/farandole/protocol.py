@@ -9,6 +9,7 @@ This module imports only the standard library.
 from __future__ import annotations
 
 import math
+import platform
 import re
 import reprlib
 import sys
@@ -24,6 +25,26 @@ COMM_TARGET = "farandole"
 PUSH_TARGET = "farandole.push"
 """The comm target for pickled values that a driver sends to a rank. Each message contains one chunk of the pickle as
 its buffer, and ``{"key": str}`` as its data, with the same key for all chunks."""
+
+AREA_TYPE = "application/vnd.farandole.area"
+"""The MIME type of a message of the type ``update_display_data`` that names the area of a rank's next output: the id of
+an output widget, or an empty string for the output of the cell."""
+
+CODE_NAME = b"CodeType"
+"""A name that occurs in each pickle that cloudpickle has made of a function or a class with its code."""
+
+
+def foreign_code(data: bytes, python: str) -> str:
+    """Return a message if a pickle from this Python version contains code that the running Python cannot execute.
+
+    Code differs between minor versions, and executing code of another version crashes the process. Otherwise, return an
+    empty string.
+    """
+    own = platform.python_version()
+    if python.split(".")[:2] == own.split(".")[:2] or CODE_NAME not in data:
+        return ""
+    return f"functions and classes of Python {python} do not run on Python {own}"
+
 
 CHECKPOINTS = "checkpoints"
 """The name of the folder with the checkpoints, within the folder of a run."""

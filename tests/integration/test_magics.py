@@ -41,7 +41,7 @@ def test_check(shell):
     _, found = output_of(shell, "cluster", "check")
     lines = str(found).splitlines()
     assert lines[0] == "cluster main, backend torch"
-    assert [line.split()[:2] for line in lines[2:4]] == [["0", "main-w0"], ["1", "main-w0"]]
+    assert [line.split()[:2] for line in lines[2:5]] == [["driver", "-"], ["0", "main-w0"], ["1", "main-w0"]]
     assert "all-reduce of 16 MB on 2 ranks" in found._repr_html_()
 
 

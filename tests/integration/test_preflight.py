@@ -47,4 +47,5 @@ def test_a_single_rank_is_checked_too(start):
     with start(ranks=1, backend="torch") as cluster:
         found = cluster.check()
         assert (len(found.ranks), found.links, found.all_reduce, found.all_reduce_error) == (1, (), None, "")
-        assert str(found).splitlines()[2].split()[:2] == ["0", "main-w0"]
+        driver, rank = str(found).splitlines()[2:4]
+        assert (driver.split()[0], rank.split()[:2]) == ("driver", ["0", "main-w0"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from farandole.notebook.progress import progress_line
 from farandole.runs.view import view_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Dashboard(anywidget.AnyWidget):
     log_scale = traitlets.List(traitlets.Unicode(), help="Names of the series drawn on a logarithmic scale").tag(
         sync=True
     )
+    shown = traitlets.Bool(False, help="A page has shown the dashboard").tag(sync=True)
     stopping = traitlets.Bool(False, help="The stop button was pressed").tag(sync=True)
 
     def __init__(self, run: Run, on_stop: Callable[[], None] | None = None) -> None:
@@ -72,7 +74,12 @@ class Dashboard(anywidget.AnyWidget):
     def _per_rank_changed(self, _change: object) -> None:
         self.refresh(force=True)
 
+    def __repr__(self) -> str:
+        return progress_line(self._run)
+
     def _take_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        if content.get("type") == "shown":
+            self.shown = True
         if content.get("type") != "stop" or self.stopping or self._run.status.ended:
             return
         self.stopping = True

@@ -10,7 +10,7 @@ from typing import Any
 
 from IPython.core.display_functions import publish_display_data
 from IPython.core.error import UsageError as IPythonUsageError
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from farandole.driver.cluster import START_SECONDS, Cluster
@@ -23,6 +23,7 @@ from farandole.notebook.background import show_again, stop, wait_for
 from farandole.notebook.chart import static_bundle
 from farandole.notebook.help import explained, similar_option
 from farandole.notebook.listing import RunList
+from farandole.notebook.script import split_line
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.tensorboard import check_tensorboard
 from farandole.notebook.watcher import Watcher
@@ -96,22 +97,26 @@ class FarandoleMagics(Magics):
     @argument(
         "--detach", "-d", action="store_true", help="return at once; `%%runs wait ID` and `%%runs stop ID` find the run"
     )
-    @cell_magic
-    def distributed_train(self, line: str, cell: str) -> None:
-        """Run a training cell on all ranks, show a live dashboard, and store the cell's code, metrics and logs."""
-        options = _parse(self.distributed_train, line)
+    @line_cell_magic
+    def distributed_train(self, line: str, cell: str | None = None) -> None:
+        """Run a training cell on all ranks, show a live dashboard, and store the cell's code, metrics and logs.
+
+        `%distributed_train [options] FILE.py [arguments]` runs a file in place of a cell.
+        """
+        words, script = (line, None) if cell is not None else split_line(line)
+        options = _parse(self.distributed_train, words)
         _check_variable(options.output)
         elastic = _elastic(options)
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
-        watcher = Watcher(cluster, tensorboard=options.tensorboard)
+        watcher = Watcher(cluster, tensorboard=options.tensorboard, lines=not options.detach)
         try:
             cluster.train(
-                cell,
+                script.code if script else cell or "",
                 name=options.name,
                 backend=options.backend,
-                options={"line": line.strip()},
+                options={"line": line.strip(), **(script.options if script else {})},
                 resume=options.resume,
                 show=RankPrinter(),
                 watch=watcher,

@@ -9,6 +9,7 @@ from IPython.core.display_functions import display, publish_display_data
 
 from farandole.notebook.chart import static_bundle
 from farandole.notebook.dashboard import Dashboard
+from farandole.notebook.progress import ProgressLines
 from farandole.notebook.tensorboard import TensorBoardWriter
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Shows the dashboard of a run, optionally writes TensorBoard event files, and shows a static chart at the end."""
+    """Shows the dashboard of a run, optionally writes TensorBoard event files, and shows a static chart at the end.
 
-    def __init__(self, cluster: Cluster, *, tensorboard: bool = False) -> None:
+    With ``lines``, it also prints the progress of the run now and then if no page shows the dashboard.
+    """
+
+    def __init__(self, cluster: Cluster, *, tensorboard: bool = False, lines: bool = False) -> None:
         self._cluster = cluster
         self._tensorboard = tensorboard
+        self._lines = lines
         self.run: Run | None = None
         self._writer: TensorBoardWriter | None = None
 
@@ -30,11 +35,14 @@ class Watcher:
         self.run = run
         dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
         display(dashboard)
+        lines = ProgressLines(run, lambda: dashboard.shown) if self._lines else None
         if self._tensorboard:
             self._writer = TensorBoardWriter(run)
 
         def refresh() -> None:
             dashboard.refresh()
+            if lines is not None:
+                lines.refresh()
             if run.status.ended:
                 self._close()
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
-from farandole.ranks.kernel import interrupts, lean, numbering, transfer
+from farandole.ranks.kernel import exits, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import probe as preflight
@@ -30,6 +30,8 @@ def prepare(environment: dict[str, str]) -> None:
     lean.make_lean()
     numbering.install()
     interrupts.install()
+    exits.install()
+    widgets.install()
 
 
 def preload(backend: str) -> dict[str, str]:
@@ -88,6 +90,11 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
     libraries.current().notice_imported()
     if lr_rule:
         membership.current().begin(lr_rule)
+
+
+def run_script(code: str, path: str, arguments: list[str]) -> None:
+    """Execute the code of the file at ``path`` with these command-line arguments."""
+    script.run(code, path, arguments)
 
 
 def end() -> None:
@@ -165,14 +172,14 @@ def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
     return links.dial(host, port, seconds)
 
 
-def accept(key: str) -> None:
-    """Assign pushed values to variables in the user's namespace."""
-    transfer.accept(key)
+def accept(key: str, python: str) -> None:
+    """Assign values that this version of Python pushed to variables in the user's namespace."""
+    transfer.accept(key, python)
 
 
-def accept_broadcast(key: str) -> None:
+def accept_broadcast(key: str, python: str) -> None:
     """Receive pushed values from rank 0 over the backend and assign them to variables in the user's namespace."""
-    transfer.accept_broadcast(key)
+    transfer.accept_broadcast(key, python)
 
 
 def give(names: list[str]) -> None:

@@ -12,12 +12,16 @@ from typing import Any, Literal
 from farandole.exceptions import DeadlineError
 from farandole.protocol import Status
 from farandole.reading import check_types
+from farandole.runs.terminal import TerminalLines
 from farandole.runs.writer import strict_json
 
 RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
 
 LOG_LINES = 5
 """Number of lines that are kept in memory from the end of a rank's output."""
+
+OPEN_CHARACTERS = 2_000
+"""Number of characters that are kept of each line that is not complete."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -97,26 +101,23 @@ _KINDS = {
 
 
 class LogTail:
-    """Keeps the last lines of a rank's output. As in a terminal, text after a carriage return overwrites the line."""
+    """Keeps the last lines of a rank's output, as a terminal shows them."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LOG_LINES)
-        self._open = ""
+        self._open = TerminalLines(most=OPEN_CHARACTERS)
 
     def add(self, text: str) -> None:
         """Append output from the rank."""
-        *lines, self._open = (self._open + text[-20_000:]).split("\n")
-        self._lines.extend(map(_shown, lines[-LOG_LINES:]))
-        self._open = self._open[-2_000:]
+        self._lines.extend(map(_shown, self._open.add(text)[-LOG_LINES:]))
 
     def lines(self) -> list[str]:
         """Return the last lines, at most `LOG_LINES`. The last one may be incomplete."""
-        last = [_shown(self._open)] if self._open else []
-        return [*self._lines, *last][-LOG_LINES:]
+        return [*self._lines, *map(_shown, self._open.open)][-LOG_LINES:]
 
 
 def _shown(line: str) -> str:
-    return _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])[:500]
+    return _ESCAPES.sub("", line)[:500]
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ interface Traits {
   per_rank: boolean;
   log_scale: string[];
   stopping: boolean;
+  shown: boolean;
 }
 
 /** The methods of anywidget's model that the dashboard uses. */
@@ -118,8 +119,17 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     if (view.id) root.render(<Dashboard model={model} view={view as RunView} set={set} />);
   };
   for (const event of EVENTS) model.on(event, update);
+  // The kernel prints lines of progress for clients that show no dashboard. Messages that the page sends before it has
+  // opened a subshell wait until the cell has ended, so the page repeats its message less and less often.
+  let changes = 0;
+  const confirm = () => {
+    changes += 1;
+    if (!model.get("shown") && Number.isInteger(Math.log2(changes))) model.send({ type: "shown" });
+  };
+  model.on("change:view", confirm);
   update();
   return () => {
+    model.off("change:view", confirm);
     for (const event of EVENTS) model.off(event, update);
     root.unmount();
   };

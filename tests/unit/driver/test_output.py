@@ -3,8 +3,11 @@
 import random
 
 import pytest
-from farandole.driver.output import HOLD_SECONDS, Block, Folder, label, parse_ranks
+from farandole.driver.displays import PART_CHARACTERS, UPDATE_SECONDS
+from farandole.driver.output import HOLD_SECONDS, MOST_LIVE, Block, Folder, label, parse_ranks
 from farandole.exceptions import UsageError
+from farandole.protocol import AREA_TYPE
+from farandole.runs.terminal import SETTLE_SECONDS
 
 
 def say(folder, rank, text, now=0.0, name="stdout"):
@@ -98,7 +101,7 @@ def test_a_carriage_return_keeps_the_last_text():
     folder = Folder([0])
     say(folder, 0, "10 %\r50 %\r")
     say(folder, 0, "100 %\n")
-    assert shown(folder.take(0.0)) == [((0,), "100 %\n")]
+    assert shown(folder.take(SETTLE_SECONDS)) == [((0,), "100 %\n")]
 
 
 def test_windows_line_ends_lose_no_text():
@@ -179,6 +182,179 @@ def test_a_rank_that_joined_later_is_shown_too():
     folder = Folder([0])
     say(folder, 1, "new\n")
     assert shown(folder.take(0.0, flush=True)) == [((1,), "new\n")]
+
+
+# --- progress bars ---
+
+
+def live(blocks):
+    return [block.bundle["text/plain"] for block in blocks if block.display.endswith("live")]
+
+
+def test_frames_of_progress_bars_do_not_use_up_the_limit():
+    folder = Folder([0], limit=1000)
+    for step in range(1000):
+        say(folder, 0, f"\r{step:4} of 1000 |{'#' * 20}|", step / 100, name="stderr")
+        folder.take(step / 100)
+    say(folder, 0, "\n", 10.0, name="stderr")
+    say(folder, 0, "the end\n", 10.0)
+    assert shown(folder.take(10.0, flush=True))[:2] == [((0,), f" 999 of 1000 |{'#' * 20}|\n"), ((0,), "the end\n")]
+    assert folder.dropped == 0
+
+
+def test_a_moving_bar_is_shown_live_at_a_limited_rate():
+    folder = Folder([0])
+    frames = []
+    for tick in range(30):
+        say(folder, 0, f"\r{tick} of 30", tick / 10)
+        frames += live(folder.take(tick / 10))
+    assert (frames[0], frames[-1]) == ("0 of 30", "27 of 30")
+    assert len(frames) <= 3 / UPDATE_SECONDS
+    say(folder, 0, "\r30 of 30\n", 3.0)
+    blocks = folder.take(4.0)
+    assert shown(blocks) == [((0,), "30 of 30\n"), ((), "")]
+    assert live(blocks) == [""]
+
+
+def test_the_bars_of_many_ranks_share_a_display():
+    folder = Folder(range(20))
+    for rank in range(20):
+        say(folder, rank, f"\rrank at {min(rank, 12)}")
+    [text] = live(folder.take(0.0))
+    lines = text.splitlines()
+    assert lines[:2] == ["rank 0  rank at 0", "rank 1  rank at 1"]
+    assert len(lines) == MOST_LIVE + 1
+    assert lines[-1] == "... and 12 more ranks"
+    assert "ranks 0-1  same" in live_after(Folder([0, 1, 2]), ["\rsame", "\rsame", "\rother"])
+
+
+def live_after(folder, texts):
+    for rank, text in enumerate(texts):
+        say(folder, rank, text)
+    return live(folder.take(0.0))[0].splitlines()
+
+
+# --- displays and screens ---
+
+
+def bundles(blocks):
+    return [(block.ranks, block.display.rpartition("-")[2], block.bundle["text/plain"]) for block in blocks]
+
+
+def display(folder, rank, text, now=0.0, *, name="d", kind="display_data"):
+    content = {"data": {"text/plain": text}, "transient": {"display_id": name}}
+    folder.feed(rank, kind, content, now)
+
+
+def test_an_updated_display_is_shown_once_and_then_changed():
+    folder = Folder([0, 1])
+    display(folder, 0, "epoch 1")
+    display(folder, 1, "epoch 1")
+    display(folder, 0, "epoch 2", kind="update_display_data")
+    [first, second] = folder.take(HOLD_SECONDS)
+    assert (first.ranks, first.bundle) == ((0,), {"text/plain": "epoch 2"})
+    assert (second.ranks, second.bundle) == ((1,), {"text/plain": "epoch 1"})
+    display(folder, 0, "epoch 3", kind="update_display_data")
+    display(folder, 0, "epoch 4", kind="update_display_data")
+    assert folder.take(HOLD_SECONDS) == []
+    [changed] = folder.take(HOLD_SECONDS + UPDATE_SECONDS)
+    assert (changed.display, changed.bundle, changed.final) == (first.display, {"text/plain": "epoch 4"}, False)
+    display(folder, 0, "epoch 5", kind="update_display_data")
+    [last] = folder.take(HOLD_SECONDS + UPDATE_SECONDS, flush=True)
+    assert (last.bundle, last.final) == ({"text/plain": "epoch 5"}, True)
+
+
+def test_updates_count_only_as_far_as_a_display_grows():
+    folder = Folder([0], limit=100)
+    for step in range(100):
+        display(folder, 0, f"step {step:3}", kind="update_display_data")
+    assert (bundles(folder.take(1.0, flush=True)), folder.dropped) == ([((0,), "d", "step  99")], 0)
+    display(folder, 0, "x" * 200, kind="update_display_data")
+    assert folder.dropped > 50
+
+
+def test_output_that_is_cleared_before_the_next_output_is_replaced():
+    folder = Folder([0, 1])
+    seen = {}
+    for step in range(5):
+        folder.feed(0, "clear_output", {"wait": True}, step)
+        folder.feed(0, "display_data", {"data": {"text/plain": f"plot {step}"}}, step)
+        say(folder, 0, f"epoch {step}\n", step)
+        say(folder, 1, "as usual\n", step)
+        blocks = folder.take(step + 0.9, flush=step == 4)
+        seen |= {block.display: block.bundle["text/plain"] for block in blocks if block.display}
+    assert list(seen.values()) == ["plot 4", "epoch 4"]
+    folder.feed(0, "clear_output", {"wait": False}, 6.0)
+    assert {text for _, _, text in bundles(folder.take(6.0))} == {""}
+
+
+def test_clearing_empty_output_at_the_beginning_changes_nothing():
+    folder = Folder([0, 1])
+    for rank in (0, 1):
+        folder.feed(rank, "clear_output", {"wait": False}, 0.0)
+        say(folder, rank, "same\n")
+    assert shown(folder.take(0.0)) == [((0, 1), "same\n")]
+
+
+def test_clearing_removes_output_that_is_not_shown_yet():
+    folder = Folder([0, 1])
+    say(folder, 0, "old\nhalf")
+    display(folder, 0, "old too")
+    folder.feed(0, "clear_output", {"wait": True}, 0.0)
+    say(folder, 0, "new\n")
+    assert [block.bundle for block in folder.take(1.0, flush=True)] == [{"text/plain": "new"}]
+
+
+def test_clearing_clears_displays_until_they_are_displayed_again():
+    folder, states = Folder([0]), {}
+
+    def take(now):
+        for block in folder.take(now):
+            states[block.display.rpartition("-")[2]] = block.bundle["text/plain"]
+
+    display(folder, 0, "bar", name="bar")
+    take(HOLD_SECONDS)
+    display(folder, 0, "not shown yet", name="late", now=2.0)
+    folder.feed(0, "clear_output", {"wait": True}, 2.0)
+    take(2.0)
+    assert states["bar"] == "bar"
+    display(folder, 0, "plot 1", name="plot", now=2.0)
+    display(folder, 0, "lost", name="bar", kind="update_display_data", now=2.0)
+    take(4.0)
+    assert states == {"bar": "", "plot": "plot 1"}
+    folder.feed(0, "clear_output", {"wait": True}, 4.0)
+    display(folder, 0, "plot 2", name="plot", now=4.0)
+    display(folder, 0, "again", name="late", now=4.0)
+    take(6.0)
+    assert states == {"bar": "", "plot": "plot 2", "late": "again"}
+
+
+def test_long_text_on_a_screen_continues_in_another_display():
+    folder = Folder([0])
+    folder.feed(0, "clear_output", {"wait": True}, 0.0)
+    line = "x" * 99 + "\n"
+    for _ in range(3 * PART_CHARACTERS // 100):
+        say(folder, 0, line)
+    texts = [block.bundle["text/plain"] for block in folder.take(1.0, flush=True)]
+    assert max(map(len, texts)) <= PART_CHARACTERS + 100
+    assert "\n".join(texts).split() == [line.strip()] * (3 * PART_CHARACTERS // 100)
+
+
+def test_only_output_in_an_output_widget_is_replaced_when_the_widget_is_cleared():
+    folder = Folder([0])
+    say(folder, 0, "before\n")
+    for step in range(3):
+        folder.feed(0, "update_display_data", {"data": {AREA_TYPE: "w"}, "transient": {"display_id": AREA_TYPE}}, 0.0)
+        folder.feed(0, "clear_output", {"wait": True}, 0.0)
+        folder.feed(0, "display_data", {"data": {"text/plain": f"bar {step}"}}, 0.0)
+        folder.feed(0, "update_display_data", {"data": {AREA_TYPE: ""}, "transient": {"display_id": AREA_TYPE}}, 0.0)
+        say(folder, 0, f"step {step}\n")
+    blocks = folder.take(1.0, flush=True)
+    assert [block.text or block.bundle["text/plain"] for block in blocks] == [
+        "before\n",
+        "bar 2",
+        "step 0\nstep 1\nstep 2\n",
+    ]
 
 
 class PlainFolder:

@@ -252,6 +252,16 @@ def test_page_stops_the_run_once(page, tmp_path):
     assert page.get_by_text("stopped by the user").is_visible()
 
 
+def test_page_says_that_it_shows_the_dashboard_until_the_kernel_knows(page, tmp_path):
+    view = view_of(example_run(tmp_path), time.time())
+    page.set_content(page_html(view))
+    page.evaluate("view => { for (let n = 0; n < 8; n++) model.push('view', view); }", view)
+    assert len(page.evaluate("sent")) == 4
+    assert page.evaluate("sent")[-1] == {"type": "shown"}
+    page.evaluate("view => { model.push('shown', true); for (let n = 0; n < 9; n++) model.push('view', view); }", view)
+    assert len(page.evaluate("sent")) == 4
+
+
 def test_page_escapes_text(page, tmp_path):
     run = example_run(tmp_path, name=EVIL)
     run.add_records(0, report_to_json(Report(rank=0, time=0.0, values={EVIL: 1.0})))

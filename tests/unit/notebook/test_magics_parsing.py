@@ -27,7 +27,10 @@ class RememberingCluster:
         show(Block(ranks=(0, 1), stream="stdout", text="hi\n"))
         show(Block(ranks=(1,), stream="stdout", text="only one\n"))
 
-    def train(self, code, *, resume, name, elastic, **_options):
+    def train(self, code, *, resume, name, elastic, options, **_others):
+        if "script" in options:
+            self.calls.append(("script", code, name, options))
+            return
         self.calls.append(("train", code, name, resume) if elastic is None else ("elastic", code, elastic))
 
     def push(self, values, *, ranks):
@@ -84,6 +87,7 @@ def cluster(magics):
     [
         ("cell", "distributed", ""),
         ("cell", "distributed_train", ""),
+        ("line", "distributed_train", "train.py"),
         ("line", "push", "x"),
         ("line", "pull", "x"),
         ("line", "cluster", "status"),
@@ -93,8 +97,10 @@ def cluster(magics):
         ("line", "cluster", "interrupt"),
     ],
 )
-def test_without_a_cluster_each_magic_explains_how_to_get_one(shell, kind, name, line):
+def test_without_a_cluster_each_magic_explains_how_to_get_one(shell, monkeypatch, tmp_path, kind, name, line):
     shell.user_ns["x"] = 1
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
     with pytest.raises(NoClusterError, match=r"no cluster yet.*%cluster start --workers 2.*%cluster attach.*--local"):
         shell.run_cell_magic(name, line, "pass") if kind == "cell" else shell.run_line_magic(name, line)
 
@@ -313,3 +319,17 @@ def test_a_run_is_not_started_for_an_impossible_variable(shell, cluster, name):
 def test_a_run_resumes_the_last_one_or_a_named_one(shell, cluster, line, name, resume):
     shell.run_cell_magic("distributed_train", line, "pass")
     assert cluster.calls == [("train", "pass", name, resume)]
+
+
+def test_the_line_magic_runs_a_file(shell, cluster, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("pass")
+    shell.run_line_magic("distributed_train", "--name first train.py --epochs 3")
+    options = {"line": "--name first train.py --epochs 3", "script": [str(tmp_path / "train.py"), "--epochs", "3"]}
+    assert cluster.calls == [("script", "pass", "first", options)]
+
+
+def test_a_missing_file_never_reaches_the_cluster(shell, cluster):
+    with pytest.raises(UsageError, match="there is no file missing.py"):
+        shell.run_line_magic("distributed_train", "missing.py")
+    assert cluster.calls == []

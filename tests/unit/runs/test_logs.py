@@ -33,3 +33,12 @@ def test_one_piece_larger_than_the_limit_is_kept(monkeypatch):
     kept = RankLogs()
     kept.add(0, "a long last word before the end")
     assert kept.tail(0, 1) == "a long last word before the end"
+
+
+def test_a_progress_bar_keeps_only_its_last_frame_and_pushes_nothing_out(monkeypatch):
+    monkeypatch.setattr(logs, "KEPT_CHARACTERS", 100)
+    kept = RankLogs()
+    kept.add(0, "first\n")
+    for step in range(100):
+        kept.add(0, f"\rstep {step} of 100")
+    assert kept.tail(0, 5) == "first\nstep 99 of 100"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from farandole.driver.cells.relay import OutputRelay, Show, Watch
+from farandole.driver.cells.relay import Backlog, OutputRelay, Show, Watch
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.loop import PUMP_SECONDS
-from farandole.driver.output import Block
 from farandole.exceptions import FarandoleError
 from farandole.protocol import Status
 from farandole.runs.model import still_going
@@ -27,8 +25,8 @@ class BackgroundRun:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._blocks: deque[Block] = deque()
-        self.relay = OutputRelay(list(range(run.size)), self._blocks.append)
+        self._backlog = Backlog()
+        self.relay = OutputRelay(list(range(run.size)), self._backlog.add)
         self._refresh: Callable[[], None] = lambda: None
         self._over = threading.Event()
         self._task: asyncio.Task[None] | None = None
@@ -75,8 +73,8 @@ class BackgroundRun:
 
     def show(self, show: Show) -> None:
         """Show all output that is available."""
-        while self._blocks:
-            show(self._blocks.popleft())
+        for block in self._backlog.take():
+            show(block)
 
     def wait(self, show: Show, timeout: float | None = None) -> Run:
         """Show output until the run has ended, and then return the run or raise its error. See `Run.wait`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +17,26 @@ Show: TypeAlias = Callable[[Block], None]
 Watch: TypeAlias = Callable[[Run], Callable[[], None]]
 """A callback that receives a run to show. The function that it returns is called about ten times a second, and once
 more after the run has ended."""
+
+
+class Backlog:
+    """Keeps blocks until they can be shown. Of each display, only the latest state is kept."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[object, Block] = {}
+        self._lock = threading.Lock()
+
+    def add(self, block: Block) -> None:
+        """Add a block. May be called on any thread."""
+        with self._lock:
+            # A known key keeps its position, so a display stays where it was first shown.
+            self._blocks[block.display or object()] = block
+
+    def take(self) -> list[Block]:
+        """Remove and return all blocks."""
+        with self._lock:
+            blocks, self._blocks = list(self._blocks.values()), {}
+        return blocks
 
 
 class OutputRelay:

@@ -11,7 +11,7 @@ from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
 from farandole.driver.cells.place import place_of
-from farandole.driver.cells.relay import OutputRelay, RunView, Show, Watch
+from farandole.driver.cells.relay import Backlog, OutputRelay, RunView, Show, Watch
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
 from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
@@ -85,15 +85,15 @@ class CellRunner:
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
         """Execute a cell that does not create a run, and return the output. See `Cluster.run`."""
-        shown: list[Block] = []
-        relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
+        backlog = Backlog()
+        relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or backlog.add)
         cell = Cell(code=code, sink=self._sink(relay, None), place=place_of(code))
         try:
             work = self._core.run(cell, ranks, self._progress)
             self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=relay.pump))
         finally:
             relay.pump(flush=True)
-        return shown
+        return backlog.take()
 
     def train(
         self, request: TrainRequest, *, show: Show | None = None, watch: Watch | None = None, detach: bool = False
@@ -217,7 +217,7 @@ class CellRunner:
         resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
         rule = elastic.lr_rule if elastic is not None else ""
         return Cell(
-            code=run.code,
+            code=_code(run),
             sink=sink,
             before=rank_calls.begin(run.id, str(run.folder), resume, rule),
             after=rank_calls.end(),
@@ -315,6 +315,18 @@ class CellRunner:
 async def _releasing(held: AsyncExitStack, work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
     async with held:
         return await work
+
+
+def _code(run: Run) -> str:
+    """Return what the ranks execute: the run's code or, if it comes from a file, a call that executes it as that file.
+
+    The option ``script`` of a run contains the path of the file and its arguments.
+    """
+    if not (script := run.info.options.get("script")):
+        return run.code
+    path, *arguments = script
+    # The kernel would display the value of an expression.
+    return f"if {rank_calls.run_script(run.code, path, arguments).expression}: pass"
 
 
 def _ignore(_block: Block) -> None:

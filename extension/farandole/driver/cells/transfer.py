@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import platform
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.rank_calls import RankCall
 from farandole.exceptions import RankDiedError, RankError, TransferError
-from farandole.protocol import PUSH_TARGET
+from farandole.protocol import PUSH_TARGET, foreign_code
 
 BROADCAST_BYTES = 1_000_000
 """If the pickle of all values has at least this many bytes, `push` with ``broadcast`` sends it only to rank 0."""
@@ -53,7 +54,7 @@ async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, 
         for start in range(0, len(blob), CHUNK_BYTES):
             await kernel.push(PUSH_TARGET, {"key": key}, blob[start : start + CHUNK_BYTES])
     call = rank_calls.accept_broadcast if through_root else rank_calls.accept
-    await _ask(group, call(key), "%push", kernels)
+    await _ask(group, call(key, platform.python_version()), "%push", kernels)
 
 
 async def _ask(group: RankGroup, call: RankCall[None], what: str, kernels: Sequence[RankKernel]) -> None:
@@ -69,11 +70,11 @@ class Pulls:
     """Collects the values that ranks send for ``%pull``."""
 
     def __init__(self) -> None:
-        self._blobs: dict[int, bytes] = {}
+        self._blobs: dict[int, tuple[bytes, str]] = {}
 
-    def put(self, rank: int, blob: bytes) -> None:
-        """Store the pickled values from a rank."""
-        self._blobs[rank] = blob
+    def put(self, rank: int, blob: bytes, python: str) -> None:
+        """Store values that a rank pickled with this version of Python."""
+        self._blobs[rank] = blob, python
 
     async def pull(
         self, group: RankGroup, kernels: Sequence[RankKernel], names: Sequence[str]
@@ -86,8 +87,14 @@ class Pulls:
         return {kernel.rank: self._unpack(kernel.rank, names) for kernel in kernels}
 
     def _unpack(self, rank: int, names: Sequence[str]) -> dict[str, Any]:
+        blob, python = self._blobs.pop(rank)
+        if problem := foreign_code(blob, python):
+            raise TransferError(
+                f"{', '.join(names)} of rank {rank} cannot be used here: {problem}. Pull only data, such as arrays "
+                "or a state_dict, or use the same Python in the notebook and on the workers."
+            )
         try:
-            values: dict[str, Any] = pickle.loads(self._blobs.pop(rank))
+            values: dict[str, Any] = pickle.loads(blob)
         except Exception as exc:
             raise TransferError(
                 f"{', '.join(names)} of rank {rank} cannot be unpickled here: {exc}. Make the classes of the values "

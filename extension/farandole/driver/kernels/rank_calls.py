@@ -65,6 +65,10 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
     return RankCall("begin", (run_id, folder, resume, lr_rule))
 
 
+def run_script(code: str, path: str, arguments: list[str]) -> RankCall[None]:
+    return RankCall("run_script", (code, path, arguments))
+
+
 def end() -> RankCall[None]:
     return RankCall("end")
 
@@ -117,12 +121,12 @@ def dial(host: str, port: int, seconds: float) -> RankCall[dict[str, Any]]:
     return RankCall("dial", (host, port, seconds))
 
 
-def accept(key: str) -> RankCall[None]:
-    return RankCall("accept", (key,))
+def accept(key: str, python: str) -> RankCall[None]:
+    return RankCall("accept", (key, python))
 
 
-def accept_broadcast(key: str) -> RankCall[None]:
-    return RankCall("accept_broadcast", (key,))
+def accept_broadcast(key: str, python: str) -> RankCall[None]:
+    return RankCall("accept_broadcast", (key, python))
 
 
 def give(names: list[str]) -> RankCall[None]:

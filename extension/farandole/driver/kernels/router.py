@@ -29,7 +29,8 @@ class MessageRouter:
         """The runs that receive messages, indexed by id."""
         self.elastic: MemberListener | None = None
         """The elastic run that is currently being executed, if any."""
-        self.on_value: Callable[[int, bytes], None] = lambda _rank, _value: None
+        self.on_value: Callable[[int, bytes, str], None] = lambda _rank, _value, _python: None
+        """Receives the rank, the pickled values, and the version of Python that pickled them."""
 
     def route(
         self,
@@ -40,9 +41,10 @@ class MessageRouter:
         position: JournalPosition | None,
     ) -> None:
         """Deliver a batch from a kernel of the cluster."""
-        if any(record["kind"] == Kind.VALUE for record in data["records"]):
-            self.on_value(rank, buffers[0])
-            return
+        for record in data["records"]:
+            if record["kind"] == Kind.VALUE:
+                self.on_value(rank, buffers[0], record["python"])
+                return
         if self.elastic is not None:
             self.elastic.hear(kernel, data["records"])
         self.to_run(rank, data, buffers, position)

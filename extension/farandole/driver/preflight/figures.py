@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +65,25 @@ class RankFigures:
     def name(self) -> str:
         """The rank and its worker, as named in messages."""
         return f"rank {self.rank} (worker {self.worker})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverFigures:
+    """The host of the driver and the versions of its packages."""
+
+    host: str
+    versions: Mapping[str, str]
+
+
+def driver_figures() -> DriverFigures:
+    """Return the figures of this process. Packages that are not installed have the version ``none``."""
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "farandole"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "none"
+    return DriverFigures(host=socket.gethostname(), versions=versions)
 
 
 @dataclass(frozen=True, kw_only=True)

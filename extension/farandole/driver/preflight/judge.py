@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from farandole.driver.output import label
-from farandole.driver.preflight.figures import RankFigures, Room
+from farandole.driver.preflight.figures import DriverFigures, RankFigures, Room
 
 LEAST_MEMORY = 0.10
 LEAST_DISK = 0.05
@@ -26,6 +26,28 @@ def machine_faults(ranks: Sequence[RankFigures]) -> list[str]:
     return [*_version_faults(ranks), *_gpu_kind_faults(ranks), *each, *_clock_faults(ranks), *_gpu_faults(ranks)]
 
 
+def driver_faults(driver: DriverFigures, ranks: Sequence[RankFigures]) -> list[str]:
+    """Return the faults that arise because the driver's versions differ from those of all ranks.
+
+    If only some ranks differ from the driver, they also differ from the other ranks, which is a fault of the ranks.
+    """
+    faults = []
+    ours, theirs = driver.versions["python"], _groups({rank.rank: rank.versions["python"] for rank in ranks})
+    if _minor(ours) not in map(_minor, theirs):
+        faults.append(
+            f"python: the notebook has {ours}, {_whose(theirs)}. Functions and classes cannot be pushed or pulled; "
+            "use an image with the notebook's Python for the workers, or move only data."
+        )
+    ours, theirs = driver.versions["farandole"], _groups({rank.rank: rank.versions["farandole"] for rank in ranks})
+    if ours not in theirs:
+        faults.append(f"farandole: the notebook has {ours}, {_whose(theirs)}. Start both from images of one release.")
+    return faults
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
 def _version_faults(ranks: Sequence[RankFigures]) -> list[str]:
     names = dict.fromkeys(name for rank in ranks for name in rank.versions)
     differing = (_differing(name, {rank.rank: rank.versions.get(name, "none") for rank in ranks}) for name in names)
@@ -39,16 +61,22 @@ def _gpu_kind_faults(ranks: Sequence[RankFigures]) -> list[str]:
 
 def _differing(what: str, values: Mapping[int, str]) -> str:
     """Return which ranks have which value, rarest value first, or an empty string if all values are the same."""
+    found = _groups(values)
+    return f"{what}: {_whose(found)}" if len(found) > 1 else ""
+
+
+def _groups(values: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the ranks that have each value."""
     found: dict[str, list[int]] = defaultdict(list)
     for rank, value in values.items():
         found[value].append(rank)
-    if len(found) < 2:
-        return ""
+    return found
+
+
+def _whose(found: Mapping[str, list[int]]) -> str:
     # If two values are equally frequent, the value that first appears on a later rank is treated as the outlier.
     groups = sorted(found.items(), key=lambda item: (len(item[1]), -item[1][0]))
-    return f"{what}: " + ", ".join(
-        f"{label(who)} {'has' if len(who) == 1 else 'have'} {which}" for which, who in groups
-    )
+    return ", ".join(f"{label(who)} {'has' if len(who) == 1 else 'have'} {which}" for which, who in groups)
 
 
 def _counted(names: Sequence[str]) -> str:

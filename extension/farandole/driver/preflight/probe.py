@@ -13,7 +13,7 @@ from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
-from farandole.driver.preflight.figures import Link, RankFigures, rank_figures
+from farandole.driver.preflight.figures import Link, RankFigures, driver_figures, rank_figures
 from farandole.driver.preflight.network import endpoints, rounds
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.workers.worker import WorkerInfo
@@ -46,7 +46,13 @@ async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], ba
     links = await Links(group, ranks, infos).measure()
     reduced, error = await _all_reduce(group) if backend != "none" and len(ranks) > 1 else (None, "")
     return Preflight(
-        name=name, backend=backend, ranks=tuple(figures), links=tuple(links), all_reduce=reduced, all_reduce_error=error
+        name=name,
+        backend=backend,
+        driver=driver_figures(),
+        ranks=tuple(figures),
+        links=tuple(links),
+        all_reduce=reduced,
+        all_reduce_error=error,
     )
 
 

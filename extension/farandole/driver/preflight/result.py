@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from farandole.driver.preflight.figures import Link, RankFigures
-from farandole.driver.preflight.judge import machine_faults, size
+from farandole.driver.preflight.figures import DriverFigures, Link, RankFigures
+from farandole.driver.preflight.judge import driver_faults, machine_faults, size
 from farandole.driver.preflight.network import link_faults, milliseconds, rate
 from farandole.driver.table import aligned, html_table
 
 LINK_HEAD = ("ranks", "latency", "bandwidth")
+MACHINE_HEAD = ("memory free", "least disk free", "clock", "load", "GPUs")
 SHOWN_LINKS = 12
 
 
@@ -24,6 +25,7 @@ class Preflight:
 
     name: str
     backend: str
+    driver: DriverFigures
     ranks: tuple[RankFigures, ...]
     links: tuple[Link, ...] = ()
     all_reduce: float | None = None
@@ -37,7 +39,8 @@ class Preflight:
             f"an all-reduce failed: {self.all_reduce_error.rstrip('.')}. If no link is at fault, try the other backend."
         )
         reduced = [failed] if self.all_reduce_error else []
-        return (*machine_faults(self.ranks), *link_faults(self.links, names), *reduced)
+        found = [*driver_faults(self.driver, self.ranks), *machine_faults(self.ranks)]
+        return (*found, *link_faults(self.links, names), *reduced)
 
     def __str__(self) -> str:
         lines = [f"cluster {self.name}, backend {self.backend}", *aligned([self._head(), *self._rows()])]
@@ -67,11 +70,14 @@ class Preflight:
         return list(dict.fromkeys(name for rank in self.ranks for name in rank.versions))
 
     def _head(self) -> tuple[str, ...]:
-        machine = ("memory free", "least disk free", "clock", "load", "GPUs")
-        return ("rank", "worker", "host", "address", *self._packages(), *machine)
+        return ("rank", "worker", "host", "address", *self._packages(), *MACHINE_HEAD)
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [self._row(rank) for rank in self.ranks]
+        return [self._driver_row(), *map(self._row, self.ranks)]
+
+    def _driver_row(self) -> tuple[str, ...]:
+        versions = [self.driver.versions.get(name, "-") for name in self._packages()]
+        return ("driver", "-", self.driver.host, "-", *versions, *["-"] * len(MACHINE_HEAD))
 
     def _row(self, rank: RankFigures) -> tuple[str, ...]:
         return (

@@ -7,6 +7,7 @@ too large to be sent to every rank, they are sent to one rank, which broadcasts 
 from __future__ import annotations
 
 import functools
+import platform
 import threading
 from typing import Any
 
@@ -56,18 +57,19 @@ def install() -> None:
     comm.get_comm_manager().register_target(protocol.PUSH_TARGET, _on_open)
 
 
-def accept(key: str, names: list[str] | None = None) -> None:
+def accept(key: str, python: str, names: list[str] | None = None) -> None:
     """Assign the values that were pushed under ``key`` to the user's variables.
 
-    If ``names`` is given, assign only the values with these names.
+    If ``names`` is given, assign only the values with these names. ``python`` is the version of Python that pickled
+    the values.
     """
-    _assign(receive_buffer().take(key), names)
+    _assign(receive_buffer().take(key), python, names)
 
 
-def accept_broadcast(key: str, names: list[str] | None = None, root: int = 0) -> None:
+def accept_broadcast(key: str, python: str, names: list[str] | None = None, root: int = 0) -> None:
     """Broadcast the bytes that rank ``root`` received under ``key`` to all ranks, then assign the values."""
     data = receive_buffer().take(key) if context.rank() == root else b""
-    _assign(broadcast_bytes(data, root), names)
+    _assign(broadcast_bytes(data, root), python, names)
 
 
 def give(names: list[str]) -> None:
@@ -86,17 +88,23 @@ def give(names: list[str]) -> None:
             f"Rank {context.rank()} cannot pickle {_list(names)}: {exc}. "
             f"Pull the data instead, e.g. a state_dict or an array."
         ) from exc
-    reporter.send({"kind": Kind.VALUE, "rank": context.rank(), "names": names}, buffers=[data])
+    python = platform.python_version()
+    reporter.send({"kind": Kind.VALUE, "rank": context.rank(), "names": names, "python": python}, buffers=[data])
 
 
 def _on_open(_comm: Any, message: dict[str, Any]) -> None:
     receive_buffer().put(message["content"]["data"]["key"], bytes(message["buffers"][0]))
 
 
-def _assign(data: bytes, names: list[str] | None) -> None:
+def _assign(data: bytes, python: str, names: list[str] | None) -> None:
     """Assign pushed values in the user's namespace. Raise TransferError if they cannot be unpickled."""
     import cloudpickle
 
+    if problem := protocol.foreign_code(data, python):
+        raise TransferError(
+            f"Rank {context.rank()} cannot use the pushed values: {problem}. Push only data, and define functions and "
+            f"classes in a %%distributed cell, or use the same Python in the notebook and on the workers."
+        )
     try:
         values: dict[str, Any] = cloudpickle.loads(data)
     except Exception as exc:  # unpickling imports modules and runs code, which may raise anything

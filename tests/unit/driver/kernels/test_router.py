@@ -61,15 +61,15 @@ def test_a_run_that_has_left_the_router_takes_no_more_messages(router, runs, ker
 
 def test_a_value_reaches_only_the_pull(router, runs, kernel):
     values, elastic = [], Listener()
-    router.on_value = lambda rank, value: values.append((rank, value))
+    router.on_value = lambda *value: values.append(value)
     router.elastic = elastic
-    router.route(kernel, 1, batch(runs[0].id, {"kind": Kind.VALUE}), [b"pickled"], None)
-    assert values == [(1, b"pickled")]
+    router.route(kernel, 1, batch(runs[0].id, {"kind": Kind.VALUE, "python": "3.12.1"}), [b"pickled"], None)
+    assert values == [(1, b"pickled", "3.12.1")]
     assert elastic.heard == []
 
 
 def test_a_value_that_nothing_waits_for_is_dropped(router, runs, kernel):
-    router.route(kernel, 1, batch(runs[0].id, {"kind": Kind.VALUE}), [b"pickled"], None)
+    router.route(kernel, 1, batch(runs[0].id, {"kind": Kind.VALUE, "python": "3.12.1"}), [b"pickled"], None)
     assert runs[0].results == {}
 
 

@@ -1,15 +1,18 @@
 """Tests for the faults and outliers that the preflight check finds in fake measurements, and for its messages."""
 
+import platform
 from dataclasses import replace
 
+import farandole
 import pytest
-from farandole.driver.preflight.figures import Gpu, Link, RankFigures, Room, rank_figures
-from farandole.driver.preflight.judge import machine_faults
+from farandole.driver.preflight.figures import DriverFigures, Gpu, Link, RankFigures, Room, driver_figures, rank_figures
+from farandole.driver.preflight.judge import driver_faults, machine_faults
 from farandole.driver.preflight.network import endpoints, link_faults, rounds
 from farandole.driver.preflight.result import Preflight
 
 GIB = 2**30
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0", "horovod": "0.28.1", "farandole": "0.1.0"}
+DRIVER = DriverFigures(host="lab", versions={"python": "3.11.9", "torch": "2.13.0", "farandole": "0.1.0"})
 GPU = Gpu(
     uuid="GPU-0",
     name="H200",
@@ -204,14 +207,15 @@ def test_a_failed_link_is_named_with_the_reason():
 
 def preflight(**changes):
     usual = {"name": "c", "backend": "torch", "ranks": tuple(ranks(2)), "links": tuple(links(2)), "all_reduce": 4e8}
-    return Preflight(**(usual | changes))
+    return Preflight(**(usual | {"driver": DRIVER} | changes))
 
 
 def test_a_cluster_without_faults_is_shown_with_its_figures():
     lines = str(preflight()).splitlines()
     assert lines[0] == "cluster c, backend torch"
-    assert lines[2].split()[:8] == ["0", "c-w0", "host0", "10.0.0.0", "3.11.7", "2.13.0", "0.28.1", "0.1.0"]
-    assert lines[5].split() == ["0", "-", "1", "0.1", "ms", "118", "MB/s"]
+    assert lines[2].split()[:8] == ["driver", "-", "lab", "-", "3.11.9", "2.13.0", "-", "0.1.0"]
+    assert lines[3].split()[:8] == ["0", "c-w0", "host0", "10.0.0.0", "3.11.7", "2.13.0", "0.28.1", "0.1.0"]
+    assert lines[6].split() == ["0", "-", "1", "0.1", "ms", "118", "MB/s"]
     assert lines[-2:] == ["all-reduce of 16 MB on 2 ranks: 400 MB/s", "no fault found"]
     assert repr(preflight()) == str(preflight())
 
@@ -237,7 +241,7 @@ def test_html_tables_escape_names_of_hosts():
 def test_the_slowest_of_many_pairs_are_shown():
     many = preflight(ranks=tuple(ranks(8)), links=tuple(links(8, [(2, 5)], latency=0.5)))
     lines = str(many).splitlines()
-    assert lines[11].split()[:5] == ["2", "-", "5", "500", "ms"]
+    assert lines[12].split()[:5] == ["2", "-", "5", "500", "ms"]
     assert "... and 16 faster pairs" in lines
 
 
@@ -267,3 +271,30 @@ def test_a_ranks_answer_becomes_figures():
     assert rank.versions == {"python": "3.12.1", "driver": "580.1"}
     assert rank.gpus[0].memory == Room(free=7, total=10)
     assert (rank.memory.share, rank.disks["home"].free, rank.gpu_own) == (0.5, 3, 5)
+
+
+@pytest.mark.parametrize("python", ["3.12.1", "3.13.0"])
+def test_another_python_of_the_driver_is_a_fault(python):
+    driver = replace(DRIVER, versions=DRIVER.versions | {"python": python})
+    [fault] = preflight(driver=driver).faults
+    assert fault.startswith(f"python: the notebook has {python}, ranks 0-1 have 3.11.7. Functions and classes cannot")
+    assert driver_faults(DRIVER, ranks(2)) == []
+
+
+def test_another_release_of_the_driver_is_a_fault():
+    driver = replace(DRIVER, versions=DRIVER.versions | {"farandole": "0.2.0", "torch": "none"})
+    [fault] = driver_faults(driver, ranks(2, 1, versions={**VERSIONS, "farandole": "0.3.0"}))
+    assert fault.startswith("farandole: the notebook has 0.2.0, rank 1 has 0.3.0, rank 0 has 0.1.0. Start both")
+
+
+@pytest.mark.parametrize(("package", "version"), [("python", "3.12.1"), ("farandole", "0.2.0")])
+def test_one_rank_that_differs_from_the_driver_is_one_fault(package, version):
+    odd = preflight(ranks=tuple(ranks(2, 1, versions={**VERSIONS, package: version})))
+    [fault] = odd.faults
+    assert fault.startswith(f"{package}: rank 1 has {version}, rank 0 has ")
+
+
+def test_the_figures_of_the_driver_are_those_of_this_process():
+    figures = driver_figures()
+    assert figures.versions["python"] == platform.python_version()
+    assert figures.versions["farandole"] == farandole.__version__

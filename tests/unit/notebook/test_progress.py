@@ -1,0 +1,65 @@
+"""Tests for the lines of progress that clients without widgets get."""
+
+import itertools
+import time
+
+import pytest
+from farandole.notebook import progress
+from farandole.notebook.dashboard import Dashboard
+from farandole.notebook.progress import ProgressLines, progress_line
+from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.model import RunInfo
+from farandole.runs.run import Run
+
+
+@pytest.fixture
+def run(tmp_path):
+    info = RunInfo(id="20261121-123005-3f2a", folder=tmp_path, name="digits", size=2, backend="torch")
+    run = Run(RunInfo(**{**vars(info), "started": time.time() - 7}), "code")
+    for rank in (0, 1):
+        run.add_records(rank, report_to_json(Report(rank=rank, time=1.0, step=3, values={"loss": 0.25})))
+        bar = {"kind": "progress", "rank": rank, "time": 1.0, "name": "batches", "done": 40, "total": 100, "rate": 2.0}
+        run.add_records(rank, bar)
+    return run
+
+
+def test_a_line_has_status_progress_and_metrics(run):
+    line = progress_line(run)
+    assert line == (
+        "Run digits (20261121-123005-3f2a) · running · 0:07 · 2 ranks · torch · batches 40/100, 0:30 left · loss 0.25"
+    )
+    run.finish(Status.FINISHED)
+    assert "finished" in progress_line(run)
+    assert "batches" not in progress_line(run)
+
+
+def test_the_text_form_of_the_dashboard_is_this_line(run):
+    dashboard = Dashboard(run)
+    assert repr(dashboard) == progress_line(run)
+    data, _ = dashboard._repr_mimebundle_()
+    assert data["text/plain"].startswith("Run digits (20261121-123005-3f2a) · running")
+
+
+def test_lines_are_printed_less_and_less_often(run, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "MOST_SECONDS", 0.2)
+    lines, begun, times = ProgressLines(run, lambda: False), time.monotonic(), []
+    while len(times) < 4:
+        lines.refresh()
+        times += [time.monotonic() - begun] * capsys.readouterr().out.count("Run digits")
+        assert time.monotonic() - begun < 30
+    assert times[0] >= 0.1
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(times))
+    run.finish(Status.FINISHED)
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        lines.refresh()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_page_that_shows_the_dashboard_gets_no_lines(run, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    dashboard = Dashboard(run)
+    dashboard._handle_custom_msg({"type": "shown"}, [])
+    ProgressLines(run, lambda: dashboard.shown).refresh()
+    assert capsys.readouterr().out == ""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PROFILES = ROOT / "hub" / "profiles.toml"
 CYCLE_MS = "5"
-"""Horovod's cycle time in tests, in milliseconds. With the default of 1 ms, an idle rank uses a tenth of a core."""
+"""Horovod's cycle time in tests, in milliseconds. With the default of 1 ms, a rank that does not rest uses a tenth of a
+core."""
 START_DEADLINE = 120.0
 
 

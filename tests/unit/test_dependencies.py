@@ -47,3 +47,10 @@ def test_a_local_hub_and_the_demo_import_only_packages_of_the_group_run() -> Non
         if not {canonicalize_name(each) for each in owners[name]} & allowed and name not in OPTIONAL
     }
     assert missing == {}
+
+
+def test_the_package_offers_no_horovod_that_does_not_build() -> None:
+    """Only a wheel that images/horovod/build_wheel.py built works with current versions of torch."""
+    project = tomllib.loads((ROOT / "extension" / "pyproject.toml").read_text())["project"]
+    offered = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    assert not [one for one in offered if Requirement(one).name == "horovod"]

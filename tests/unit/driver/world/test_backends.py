@@ -66,6 +66,7 @@ def test_horovod_gets_its_full_environment_each_time():
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": "4711",
         "HOROVOD_GLOO_TIMEOUT_SECONDS": "6",
+        "HOROVOD_IDLE_CYCLE_TIME": "1000",
         "HOROVOD_ELASTIC": "0",
     }
     assert expected.items() <= environment.items()

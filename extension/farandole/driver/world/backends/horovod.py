@@ -9,6 +9,10 @@ from farandole.driver.world.backends.base import Backend, Endpoint, Host, RankAs
 GLOO_TIMEOUT_SECONDS = 6
 """How many seconds Gloo waits for a connection. Ranks that are waiting for a lost peer raise their error only after
 this timeout, so it is shorter than the default of 30 s."""
+IDLE_CYCLE_MILLISECONDS = 1000
+"""How long the ranks rest between two negotiations if none of them uses Horovod. A rank that does use it wakes at once,
+but waits for peers that rest, so this time must be far below Gloo's timeout. Only a Horovod that was built with
+images/horovod/build_wheel.py knows the variable."""
 
 
 class HorovodBackend(Backend):
@@ -28,6 +32,7 @@ class HorovodBackend(Backend):
             "HOROVOD_HOSTNAME": assignment.address,
             **{f"HOROVOD_{name.upper()}": str(number) for name, number in assignment.numbers.items()},
             "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_SECONDS),
+            "HOROVOD_IDLE_CYCLE_TIME": str(IDLE_CYCLE_MILLISECONDS),
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
         }

@@ -1,0 +1,101 @@
+"""Script for the ranks of a Horovod world that rest while they do not use Horovod."""
+
+import os
+import time
+from collections.abc import Callable
+
+import horovod.torch as hvd
+import torch
+
+from tests.contract.train_on_ranks import end_process
+
+REST_SECONDS = 1.5
+"""Time after a collective until the ranks rest. At this time, the next cycle of resting ranks is half a second away."""
+WINDOW_SECONDS = 3.0
+CPU_PERCENT = 2.0
+AT_ONCE = 0.4
+"""Maximum duration of an action that wakes the ranks."""
+STEPS = 60
+STEPS_SECONDS = 20.0
+"""Maximum duration of `STEPS` collectives, which would take a minute if each of them waited for a cycle of a second."""
+LATE_SECONDS = 4.0
+"""How long a rank waits for its peer, which is longer than the Gloo timeout."""
+GLOO_TIMEOUT_SECONDS = "3"
+
+
+def main() -> None:
+    hvd.init()  # The first world has Gloo's default timeout, because imports do not end at the same time on all ranks.
+    hvd.shutdown()
+    os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = GLOO_TIMEOUT_SECONDS
+    hvd.init()
+    assert total() == 2
+    rests()
+    serves_a_late_peer()
+    does_not_rest_between_steps()
+    shuts_down_at_once()
+    hvd.init(process_sets=[only_rank_0])
+    serves_a_process_set()
+    follows_the_shutdown_of_one_rank()
+
+
+def total(**options: object) -> int:
+    """Return the number of ranks, which is counted with a collective."""
+    return int(hvd.allreduce(torch.ones(1), op=hvd.Sum, name="total", **options))
+
+
+def duration(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def rests() -> None:
+    time.sleep(REST_SECONDS)
+    before = time.process_time()
+    time.sleep(WINDOW_SECONDS)
+    used = 100 * (time.process_time() - before) / WINDOW_SECONDS
+    assert used < CPU_PERCENT, used
+
+
+def serves_a_late_peer() -> None:
+    for late in (0, 1):
+        total()
+        time.sleep(REST_SECONDS + LATE_SECONDS * (hvd.rank() == late))
+        took = duration(total)
+        assert hvd.rank() != late or took < AT_ONCE, took
+
+
+def does_not_rest_between_steps() -> None:
+    time.sleep(REST_SECONDS)
+    took = duration(lambda: [total() for _ in range(STEPS)])
+    assert took < STEPS_SECONDS, took
+
+
+def shuts_down_at_once() -> None:
+    time.sleep(REST_SECONDS)
+    took = duration(hvd.shutdown)
+    assert took < AT_ONCE, took
+
+
+def serves_a_process_set() -> None:
+    """The other ranks take part in the negotiation of a set that they are not in."""
+    time.sleep(REST_SECONDS)
+    if hvd.rank() == 0:
+        took = duration(lambda: [total(process_set=only_rank_0) for _ in range(STEPS)])
+        assert took < STEPS_SECONDS, took
+    assert total() == 2
+
+
+def follows_the_shutdown_of_one_rank() -> None:
+    hvd.shutdown()
+    hvd.init()
+    time.sleep(REST_SECONDS + 2 * (hvd.rank() == 0))
+    took = duration(hvd.shutdown)
+    assert took < 2, took
+
+
+only_rank_0 = hvd.ProcessSet([0])
+
+if __name__ == "__main__":
+    main()
+    end_process()

@@ -13,7 +13,7 @@ import pytest
 from tests.clients.hosts import connect
 from tests.hub import RunningHub
 
-USER = "grace"
+USER = "blackwell"
 MB = 1_000_000
 STRANGERS = 20
 SECONDS = 60
@@ -69,7 +69,7 @@ def test_a_page_has_no_token_and_its_login_saves_a_notebook_of_30_mb(hub: Runnin
     session = hub.browser(USER)._session
     page = session.get(f"{server}/lab", timeout=SECONDS)
     assert (page.status_code, page.url) == (200, f"{server}/lab")
-    assert '"hubUser": "grace"' in page.text
+    assert f'"hubUser": "{USER}"' in page.text
     assert '"token": ""' in page.text
     assert hub.environment_of(USER, "")["JUPYTERHUB_API_TOKEN"] not in page.text
     path = urlsplit(server).path

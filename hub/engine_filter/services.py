@@ -57,7 +57,7 @@ def gpus(where: str, value: Any) -> list[dict[str, Any]]:
     for item in asked:
         count = item.get("DiscreteResourceSpec", {})
         if "Kind" not in count or count.get("Value", 0) < 1:
-            raise RefusedError(f"Each of {where} must have a DiscreteResourceSpec of Kind GPU with a Value of 1 or more.")
+            raise RefusedError(f"Each of {where} needs a DiscreteResourceSpec of Kind GPU with a Value of 1 or more.")
     return asked
 
 

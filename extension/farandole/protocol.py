@@ -70,6 +70,9 @@ CELL_PLACE = "farandole_cell"
 """The metadata key for the place of a cell's code in the notebook: ``{"number": n, "lines_above": n}``. A rank uses it
 for its tracebacks."""
 
+WORLD_LEFT = "farandole_world_left"
+"""The key among the values of a reply's expressions that says that the rank is no longer in its world."""
+
 RECORD_NUMBER = "farandole_record"
 """The metadata key for the number of a message in the rank's journal of the run. The first number is 1."""
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
-from farandole.ranks.kernel import exits, interrupts, lean, numbering, script, transfer, widgets
+from farandole.ranks.kernel import departures, exits, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import probe as preflight
@@ -32,6 +32,7 @@ def prepare(environment: dict[str, str]) -> None:
     interrupts.install()
     exits.install()
     widgets.install()
+    departures.install(lambda: world.current().exists())
 
 
 def preload(backend: str) -> dict[str, str]:
@@ -67,11 +68,6 @@ def leave() -> None:
 def abandon() -> None:
     """Leave a broken world, and unblock peers that are waiting for this rank."""
     membership.abandon_world()
-
-
-def world_exists() -> bool:
-    """Return whether this rank is still in its world. A cell can leave it, for example with ``hvd.shutdown()``."""
-    return world.current().exists()
 
 
 def open_store(host: str) -> int:

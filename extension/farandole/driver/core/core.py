@@ -225,8 +225,7 @@ class ClusterCore:
             liveness.cancel()
 
     def _checked(self, replies: list[Reply]) -> list[Reply]:
-        # The value of a reply is False if the cell itself has left the world, for example with `hvd.shutdown()`.
-        intact = all(reply.status == "ok" and reply.value is not False for reply in replies)
+        intact = all(reply.status == "ok" and not reply.left for reply in replies)
         if not intact or self.group.interrupted:
             self._world.invalidate()
         return replies

@@ -209,11 +209,9 @@ async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: boo
 
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:
-    """Execute a cell on a rank, and return the reply. Its value is whether the rank is still in the world."""
-    exists = rank_calls.world_exists().expression
+    """Execute a cell on a rank, and return the reply."""
     # Sending all requests together saves two round trips, and the kernel executes them in order.
-    own = cell.marked(Part.CELL)
-    work = [kernel.execute(cell.code, sink=cell.sink, expression=exists, mark=own, place=cell.place)]
+    work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL), place=cell.place)]
     if cell.before:
         work.insert(0, kernel.execute(cell.before.expression, silent=True, mark=cell.marked(Part.BEGIN)))
     if cell.after:

@@ -53,10 +53,6 @@ def abandon() -> RankCall[None]:
     return RankCall("abandon")
 
 
-def world_exists() -> RankCall[bool]:
-    return RankCall("world_exists")
-
-
 def open_store(host: str) -> RankCall[int]:
     return RankCall("open_store", (host,))
 

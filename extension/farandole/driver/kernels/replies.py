@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from farandole.protocol import WORLD_LEFT
 from farandole.runs.positions import JournalPosition
 
 CONNECTION_LOST = "ConnectionLost"
@@ -42,6 +43,7 @@ class Reply:
       contain ANSI colors.
     - After a death, ``evalue`` is the cause of death.
     - ``late`` is `RankKernel.late`.
+    - ``left`` is true if the rank is no longer in its world, for example after ``hvd.shutdown()``.
     """
 
     rank: int
@@ -53,6 +55,7 @@ class Reply:
     traceback: tuple[str, ...] = ()
     value: Any = None
     late: bool = False
+    left: bool = False
 
 
 class Execution:
@@ -84,6 +87,7 @@ def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | No
         evalue=outcome.get("evalue", ""),
         traceback=tuple(outcome.get("traceback", ())),
         late=late,
+        left=WORLD_LEFT in content.get("user_expressions", {}),
         value=_value(result) if outcome["status"] == "ok" and "data" in result else None,
     )
 

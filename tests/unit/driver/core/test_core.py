@@ -77,12 +77,10 @@ async def test_a_run_that_ended_on_no_rank_is_not_finished(core, tmp_path):
         training._check_end(None, [])
 
 
-@pytest.mark.parametrize(("values", "formed"), [((True, True), True), ((None, None), True), ((True, False), False)])
-async def test_a_world_that_a_cell_has_left_is_formed_again(core, values, formed):
+@pytest.mark.parametrize(("left", "formed"), [((False, False), True), ((False, True), False)])
+async def test_a_world_that_a_cell_has_left_is_formed_again(core, left, formed):
     core.world._members = core.world._current()
-    replies = [
-        Reply(rank=rank, worker="c-w0", status="ok", ended=0.0, value=value) for rank, value in enumerate(values)
-    ]
+    replies = [Reply(rank=rank, worker="c-w0", status="ok", ended=0.0, left=gone) for rank, gone in enumerate(left)]
     assert core._checked(replies) == replies
     assert core.world.formed is formed
 

@@ -27,8 +27,8 @@ PUSH_TARGET = "farandole.push"
 its buffer, and ``{"key": str}`` as its data, with the same key for all chunks."""
 
 AREA_TYPE = "application/vnd.farandole.area"
-"""The MIME type of a message of the type ``update_display_data`` that names the area of a rank's next output: the id of
-an output widget, or an empty string for the output of the cell."""
+"""The MIME type of an ``update_display_data`` message that names the area for the next output of a rank. The value is
+the id of an output widget, or an empty string for the output of the cell."""
 
 CODE_NAME = b"CodeType"
 """A name that occurs in each pickle that cloudpickle has made of a function or a class with its code."""

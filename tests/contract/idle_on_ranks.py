@@ -10,11 +10,13 @@ import torch
 from tests.contract.train_on_ranks import end_process
 
 REST_SECONDS = 1.5
-"""Time after a collective until the ranks rest. At this time, the next cycle of resting ranks is half a second away."""
+"""Seconds after a collective until all ranks rest. Resting ranks negotiate again half a second later."""
 WINDOW_SECONDS = 3.0
 CPU_PERCENT = 2.0
 AT_ONCE = 0.4
-"""Maximum duration of an action that wakes the ranks."""
+"""Maximum duration, in seconds, of an action that wakes the ranks. It has to hold for one of `ATTEMPTS`, because other
+processes can delay an attempt. Without the wake-up, each attempt takes longer."""
+ATTEMPTS = 3
 STEPS = 60
 STEPS_SECONDS = 20.0
 """Maximum duration of `STEPS` collectives, which would take a minute if each of them waited for a cycle of a second."""
@@ -59,10 +61,12 @@ def rests() -> None:
 
 def serves_a_late_peer() -> None:
     for late in (0, 1):
-        total()
-        time.sleep(REST_SECONDS + LATE_SECONDS * (hvd.rank() == late))
-        took = duration(total)
-        assert hvd.rank() != late or took < AT_ONCE, took
+        took = []
+        for _ in range(ATTEMPTS):
+            total()
+            time.sleep(REST_SECONDS + LATE_SECONDS * (hvd.rank() == late))
+            took.append(duration(total))
+        assert hvd.rank() != late or min(took) < AT_ONCE, took
 
 
 def does_not_rest_between_steps() -> None:
@@ -72,13 +76,17 @@ def does_not_rest_between_steps() -> None:
 
 
 def shuts_down_at_once() -> None:
-    time.sleep(REST_SECONDS)
-    took = duration(hvd.shutdown)
-    assert took < AT_ONCE, took
+    took = []
+    for _ in range(ATTEMPTS):
+        hvd.init()
+        total()
+        time.sleep(REST_SECONDS)
+        took.append(duration(hvd.shutdown))
+    assert min(took) < AT_ONCE, took
 
 
 def serves_a_process_set() -> None:
-    """The other ranks take part in the negotiation of a set that they are not in."""
+    """Check that a rank does not wait for ranks that are not in its process set but take part in each negotiation."""
     time.sleep(REST_SECONDS)
     if hvd.rank() == 0:
         took = duration(lambda: [total(process_set=only_rank_0) for _ in range(STEPS)])

@@ -16,11 +16,14 @@ from tests.contract.worlds import run, world
 CYCLE_MS = "1"
 """Horovod's default, because other tests set a longer cycle."""
 REST_SECONDS = 1.5
-"""Time after a cell until the ranks rest. At this time, the next cycle of resting ranks is half a second away."""
+"""Seconds after a cell until all ranks rest. Resting ranks negotiate again half a second later."""
 WINDOW_SECONDS = 4.0
 CPU_PERCENT = 2.0
 """Maximum CPU time of a resting rank. A rank that negotiates every millisecond uses about 10 % of a core."""
 AT_ONCE = 0.4
+"""Maximum duration, in seconds, of an action that wakes the ranks. It has to hold for one of `ATTEMPTS`, because other
+processes can delay an attempt. Without the wake-up, each attempt takes longer."""
+ATTEMPTS = 3
 
 
 def test_horovod_rests_and_wakes():
@@ -68,16 +71,22 @@ def test_ranks_use_hardly_any_cpu_time_between_cells(cluster, backend):
 
 
 def test_the_next_cell_is_not_delayed(cluster):
-    rest(cluster)
-    assert duration(lambda: cluster.run(SUM["horovod"])) < AT_ONCE
+    took = []
+    for _ in range(ATTEMPTS):
+        rest(cluster)
+        took.append(duration(lambda: cluster.run(SUM["horovod"])))
+    assert min(took) < AT_ONCE, took
     assert text(cluster.run(SUM["horovod"])) == "2\n"
 
 
 def test_another_world_forms_at_once(cluster):
     cluster.train("pass", backend="none")  # the later switch imports nothing
-    cluster.train("pass", backend="horovod")
-    rest(cluster)
-    assert duration(lambda: cluster.train("pass", backend="none")) < AT_ONCE
+    took = []
+    for _ in range(ATTEMPTS):
+        cluster.train("pass", backend="horovod")
+        rest(cluster)
+        took.append(duration(lambda: cluster.train("pass", backend="none")))
+    assert min(took) < AT_ONCE, took
     cluster.train("pass", backend="horovod")
     assert text(cluster.run(SUM["horovod"])) == "2\n"
 

@@ -1,4 +1,4 @@
-"""Rich output that later output of the same rank replaces: displays with an id, and screens that the cell clears."""
+"""Output that a rank replaces later: displays with an id, and output that is cleared with `clear_output`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Displays:
         return 0 if bundle is None else max(0, len(json.dumps(bundle)) - (known.size if known else 0))
 
     def set(self, key: str, rank: int, bundle: Bundle | None) -> bool:
-        """Set the content of a display, or clear the display if it is None. Return whether the display must be queued.
+        """Set the content of a display, or clear it if ``bundle`` is None. Return True if the display must be queued.
 
         A display that was cleared is empty until a rank displays it again.
         """
@@ -60,7 +60,7 @@ class Displays:
         return known.queued
 
     def is_cleared(self, key: str) -> bool:
-        """Return whether a display was cleared, so that updates of it have no effect."""
+        """Return whether a display has been cleared. Later updates of a cleared display have no effect."""
         return key in self._displays and self._displays[key].cleared
 
     def keys_of(self, rank: int) -> list[str]:

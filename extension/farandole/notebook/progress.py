@@ -39,7 +39,7 @@ def _value(value: float | None) -> str:
 
 
 class ProgressLines:
-    """Prints `progress_line` now and then while the run continues, unless ``is_shown`` says that a page shows it."""
+    """Prints `progress_line` from time to time during a run, unless ``is_shown()`` is true."""
 
     def __init__(self, run: Run, is_shown: Callable[[], bool]) -> None:
         self._run = run

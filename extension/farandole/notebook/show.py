@@ -12,7 +12,7 @@ from farandole.driver.displays import BLANK
 from farandole.driver.output import Block, label
 
 TERMINAL_SECONDS = 10.0
-"""The shortest interval, in seconds, between two states of a display in a terminal, which prints each of them."""
+"""The minimum interval, in seconds, between two updates of a display in a terminal, which prints each update."""
 
 
 def in_kernel() -> bool:

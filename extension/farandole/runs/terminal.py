@@ -103,7 +103,7 @@ class TerminalLines:
         """Return how many lines at the beginning are complete. Without a time, rewritten lines do not settle."""
         count = max(0, min(self._cursor, len(self._rows) - MOST_ROWS))
         for number, row in enumerate(self._rows[: self._cursor]):
-            # An empty row between rewritten ones may be the place of a bar that has not begun.
+            # An empty row between rewritten rows may belong to a progress bar that has not started.
             plain = not row.rewritten and (row.text or number == count)
             if plain or (row.rewritten and now is not None and now - row.passed >= SETTLE_SECONDS):
                 count = number + 1

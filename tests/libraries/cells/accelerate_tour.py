@@ -1,4 +1,4 @@
-"""The training loop of Accelerate's quick tour."""
+"""A training loop with Accelerate, as in the quick tour of its documentation."""
 
 import torch
 from accelerate import Accelerator

@@ -234,7 +234,7 @@ def live_after(folder, texts):
     return live(folder.take(0.0))[0].splitlines()
 
 
-# --- displays and screens ---
+# --- displays and cleared output ---
 
 
 def bundles(blocks):

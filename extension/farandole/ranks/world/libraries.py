@@ -15,7 +15,7 @@ NAMES = {
     "lightning": "lightning",
     "pytorch_lightning": "pytorch_lightning",
 }
-"""The libraries that need `torch.distributed`, and how a notice begins."""
+"""Libraries that need `torch.distributed`, mapped to the beginning of the notice for the user."""
 LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
 
 

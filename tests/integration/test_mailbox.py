@@ -59,10 +59,19 @@ async def test_a_blocked_cell_is_stopped_and_then_the_cluster(cluster, store):
     assert "stopped from the panel" in cluster.ended
 
 
+@pytest.fixture
+def slow_ranks(tmp_path, monkeypatch):
+    """Delay the start of ranks, so that a request arrives before they are ready."""
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "slow.py").write_text("import time; time.sleep(30)")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+
+
+@pytest.mark.usefixtures("slow_ranks")
 async def test_a_starting_cluster_has_a_driver_and_can_be_stopped(store):
-    # Four ranks take so long to start that the request arrives before all of them are ready.
     start = asyncio.create_task(
-        asyncio.to_thread(Cluster.start, local=True, ranks=4, backend="none", name="early", store=store)
+        asyncio.to_thread(Cluster.start, local=True, ranks=2, backend="none", name="early", store=store)
     )
     here = await sign(store, lambda said: said.workers)
     assert (here.workers, here.ranks, here.backend, here.busy) == (("early-w0",), (), "none", True)

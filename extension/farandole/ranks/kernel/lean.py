@@ -7,20 +7,35 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from IPython.core.getipython import get_ipython
 
 
 def make_lean() -> None:
-    """Disable the echo of cell code and the flushing of unused streams. Do nothing on later calls."""
+    """Disable the echo of cell code, busy statuses, unused log records and flushes. Do nothing on later calls."""
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or kernel._publish_execute_input is _publish_nothing:
         return
     # The driver is the only client, and it already has the code of the cell.
     kernel._publish_execute_input = _publish_nothing
+    # The worker's server notes each request when it forwards the request to the kernel.
+    kernel._publish_status = except_busy(kernel._publish_status)
+    # The handlers ignore records below this level, but the kernel would create five of them per cell.
+    kernel.log.setLevel(kernel.parent.log_level)
     for stream in (sys.stdout, sys.stderr):
         skip_empty_flushes(stream)
+
+
+def except_busy(publish: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that publishes every status of a kernel except that the kernel is busy with a request."""
+
+    def publish_status(status: str, channel: str, parent: Any = None) -> None:
+        if status != "busy":
+            publish(status, channel, parent)
+
+    return publish_status
 
 
 def skip_empty_flushes(stream: Any) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import zmq
 from jupyter_server._tz import utcnow
-from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
+from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from tornado.websocket import WebSocketClosedError
 
-from farandole.frames import INVALID, PROTOCOL, check_frame, close_reason
+from farandole.frames import INVALID, PROTOCOL, check_frame, check_parts, close_reason
 from farandole.protocol import RUN_MARK, Part
 from farandole.reading import parse_json
 from farandole.server.journal.journal import Journal
@@ -106,7 +106,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         """Forward a message from the driver to the kernel. An invalid message closes the connection."""
         try:
             check_frame(incoming_msg, self.subprotocol)
-            if self.channels and self.subprotocol == PROTOCOL and RUN_MARK.encode() in incoming_msg:
+            if self.channels and self.subprotocol == PROTOCOL:
                 self._note_request(incoming_msg)
         except ValueError as exc:
             self.log.warning("refused a message of a driver: %s", exc)
@@ -115,9 +115,15 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             super().handle_incoming_message(incoming_msg)
 
     def _note_request(self, frame: bytes) -> None:
-        _, parts = deserialize_msg_from_ws_v1(frame)
-        if (mark := parse_json(parts[2], "the metadata").get(RUN_MARK)) is not None:
-            self._journals.note_request(self.kernel_id, json.loads(parts[0])["msg_id"], mark, self)
+        """Note that the kernel is busy, which a rank's kernel does not report, and to which run the request belongs."""
+        _, start, parent, metadata, content, *_ = check_parts(frame)
+        header = json.loads(frame[start:parent])
+        if header["msg_type"] != "execute_request":
+            return
+        self.multi_kernel_manager.note_status(self.kernel_id, header, "busy", observer=self)
+        self.kernel_manager.execution_state = "busy"
+        if (mark := parse_json(frame[metadata:content], "the metadata").get(RUN_MARK)) is not None:
+            self._journals.note_request(self.kernel_id, header["msg_id"], mark, self)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: Any) -> None:
         """Record a message from the kernel and forward it to the driver, except for messages that no driver needs."""

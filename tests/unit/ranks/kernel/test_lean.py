@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 
-from farandole.ranks.kernel.lean import skip_empty_flushes
+import pytest
+from farandole.ranks.kernel.lean import except_busy, skip_empty_flushes
 
 
 class Stream:
@@ -68,10 +69,20 @@ def test_write_returns_the_number_of_characters():
     assert lean().write("four") == 4
 
 
-def test_ipykernel_still_has_the_replaced_method():
+def test_a_busy_status_is_not_published():
+    published = []
+    publish = except_busy(lambda *status: published.append(status))
+    publish("busy", "shell")
+    publish("idle", "shell", {"header": {}})
+    publish("starting", "shell")
+    assert published == [("idle", "shell", {"header": {}}), ("starting", "shell", None)]
+
+
+@pytest.mark.parametrize("name", ["_publish_execute_input", "_publish_status"])
+def test_ipykernel_still_has_the_replaced_methods(name):
     from ipykernel.kernelbase import Kernel
 
-    assert callable(Kernel._publish_execute_input)
+    assert callable(getattr(Kernel, name))
 
 
 def test_a_forked_child_flushes_by_itself():

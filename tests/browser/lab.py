@@ -79,6 +79,13 @@ class Lab:
         self.page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
         self.page.locator(".lm-Menu-itemLabel").get_by_text("Run All Cells", exact=True).click()
 
+    def restart_kernel(self) -> None:
+        """Restart the kernel from the menu "Kernel", and wait for the new process."""
+        self.page.locator(".lm-MenuBar-itemLabel", has_text="Kernel").click()
+        self.page.locator(".lm-Menu-itemLabel").filter(has_text=re.compile("^Restart Kernel…$")).click()
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+
     def run_cell(self, index: int) -> Locator:
         """Run one cell with the keyboard, and return the cell."""
         cell = self.cell(index)

@@ -152,6 +152,33 @@ def test_an_elastic_run_is_taken_over_and_survives_the_loss_of_a_rank(hub: Runni
     assert set(reports[reports["rank"] == 0]["step"]) == set(range(ELASTIC_STEPS))
 
 
+@pytest.mark.timeout(300)
+def test_a_run_outlives_a_restart_from_the_menu_and_its_dashboard_shows_it_again(hub: RunningHub, lab: Lab):
+    write_notebook(home_of(hub, "curie") / "restart.ipynb", START.format("none"), CELL, ATTACH)
+    lab.log_in("curie")
+    lab.start_server("curie", "lean")
+    lab.open_notebook("curie", "restart.ipynb")
+    expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=90_000)
+    first = lab.run_cell(1)
+    wait_for_points(first, "loss", 5)
+
+    lab.restart_kernel()
+    expect(first.locator(".fd-status")).to_have_text("no kernel")
+    expect(first.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
+    expect(first).not_to_contain_text("KeyboardInterrupt")
+    assert RunStore(home_of(hub, "curie") / "farandole" / "runs").load("survivor").status is Status.LOST
+    lab.shoot("restarted-kernel")
+
+    attached = lab.run_cell(2)
+    expect(attached.locator(".fd-status")).to_have_text("running", timeout=60_000)
+    expect(first.locator(".fd-status")).to_have_text("running")
+    wait_for_more(first)
+    assert_even(places(first, "loss"))
+    first.get_by_role("button", name="Stop", exact=True).click()
+    for dashboard in (first, attached):
+        expect(dashboard.locator(".fd-status")).to_have_text("interrupted", timeout=30_000)
+
+
 def wait_for_more(attached: Locator):
     """Wait until the dashboard shows at least five more steps."""
     wait_for_points(attached, "loss", points(attached, "loss") + 5)

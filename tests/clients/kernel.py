@@ -78,6 +78,19 @@ class RemoteKernel:
         self._socket.close()
         self.__enter__()
 
+    def restart(self) -> None:
+        """Restart the kernel, as the menu of JupyterLab does, and connect to the new process."""
+        self._post("restart")
+        self.reconnect()
+
+    def interrupt(self) -> None:
+        """Interrupt the kernel, as the menu of JupyterLab does."""
+        self._post("interrupt")
+
+    def _post(self, action: str) -> None:
+        address = f"{self._address}/api/kernels/{self._kernel_id}/{action}"
+        self._session.post(address, timeout=CONNECT_DEADLINE).raise_for_status()
+
     def code_cells(self) -> list[Cell]:
         """Return the code cells of the notebook as it is stored on the server. Empty cells are omitted."""
         answer = self._session.get(f"{self._address}/api/contents/{self._path}", timeout=CONNECT_DEADLINE)

@@ -70,7 +70,7 @@ class Cluster:
         except BaseException:
             self._loop.close()
             raise
-        self._runner = CellRunner(self._core, self._loop, runs, logs=self._logs, progress=progress)
+        self._runner = CellRunner(self._core, self._loop, runs, logs=self._logs, progress=progress, local=local)
         self._control = ControlService(self._core, self._runner, local=local, origin=origin(), progress=progress)
 
     @classmethod

@@ -25,7 +25,7 @@ class LoopThread:
         self,
         work: Coroutine[Any, Any, T],
         *,
-        on_interrupt: Callable[[], Awaitable[None]] | None = None,
+        on_interrupt: Callable[[], Awaitable[bool | None]] | None = None,
         pump: Callable[[], None] | None = None,
         wake: threading.Event | None = None,
     ) -> T:
@@ -35,7 +35,8 @@ class LoopThread:
         - `pump` shows output, and must run in this thread because IPython attributes printed text to the cell that
           started the printing thread.
         - After a KeyboardInterrupt or an error in `pump`, `on_interrupt` is awaited on the loop first. Then the
-          coroutine is cancelled, its cleanup is awaited, and the error is raised again.
+          coroutine is cancelled, its cleanup is awaited, and the error is raised again. If `on_interrupt` returns True,
+          the coroutine is not cancelled, and the error is raised at once.
         """
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -104,12 +105,13 @@ async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -
     return await work
 
 
-async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[None]] | None) -> None:
+async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[bool | None]] | None) -> None:
+    left: bool | None = False
     try:
         if first is not None:
-            await first()
+            left = await first()
     finally:
-        for task in tasks:
+        for task in [] if left else tasks:
             task.cancel()
             await asyncio.wait([task])
 

@@ -49,9 +49,9 @@ class Watcher:
         return refresh
 
     def leave_picture(self) -> None:
-        """Close the event files and show a static chart and table of the run."""
+        """Close the event files, and show a static chart and table of the run if it has ended."""
         self._close()
-        if self.run is not None:
+        if self.run is not None and self.run.status.ended:
             publish_display_data(static_bundle(self.run))
 
     def _close(self) -> None:

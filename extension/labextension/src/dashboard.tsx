@@ -3,49 +3,43 @@
  *
  * The kernel sets the trait `view` (see runs/view.py). The traits `per_rank`, `log_scale` and `stopping` contain the
  * user's choices.
+ *
+ * A dashboard whose kernel has ended says so. When another kernel attaches to the run, it creates a dashboard as well, and
+ * the old dashboard shows the model of the new one from then on.
  */
 
 import { useState, type JSX } from "react";
 import { createRoot } from "react-dom/client";
 
+import { Note } from "./components/parts";
 import { RankTable } from "./components/runs/rankTable";
 import { Reports } from "./components/runs/reports";
+import { Follower, initialize, type Model } from "./follower";
 import { duration, number, title } from "./format";
 import { useTranslator } from "./i18n";
 import type { RankRow, RunView } from "./wire";
 
-interface Traits {
-  view: Partial<RunView>;
-  per_rank: boolean;
-  log_scale: string[];
-  stopping: boolean;
-  shown: boolean;
-}
-
-/** The methods of anywidget's model that the dashboard uses. */
-interface Model {
-  get<Name extends keyof Traits>(name: Name): Traits[Name];
-  set<Name extends keyof Traits>(name: Name, value: Traits[Name]): void;
-  save_changes(): void;
-  send(message: unknown): void;
-  on(event: string, callback: () => void): void;
-  off(event: string, callback: () => void): void;
-}
-
-const EVENTS = ["change:view", "change:per_rank", "change:log_scale", "change:stopping"];
-
 interface Props {
   model: Model;
   view: RunView;
+  /** Whether the run has not ended, and the kernel that followed it has. */
+  orphaned: boolean;
   set: Model["set"];
 }
 
-function Dashboard({ model, view, set }: Props): JSX.Element {
+function Dashboard({ model, view, orphaned, set }: Props): JSX.Element {
   const trans = useTranslator();
   return (
     <section className="fd" aria-label={trans.__("Training run")}>
       <div className="fd-card">
-        <Head model={model} view={view} />
+        <Head model={model} view={view} orphaned={orphaned} />
+        {orphaned && (
+          <Note>
+            {trans.__(
+              "The kernel that followed this run has ended. Run `%cluster attach` in a new kernel to show the run here again.",
+            )}
+          </Note>
+        )}
         <Reports
           view={view}
           byRank={model.get("per_rank")}
@@ -59,11 +53,11 @@ function Dashboard({ model, view, set }: Props): JSX.Element {
   );
 }
 
-function Head({ model, view }: Omit<Props, "set">): JSX.Element {
+function Head({ model, view, orphaned }: Omit<Props, "set">): JSX.Element {
   const trans = useTranslator();
   // The kernel confirms the request with the trait `stopping`, but a busy kernel may take a while to do so.
   const [pressed, setPressed] = useState(false);
-  const stopping = (pressed || model.get("stopping")) && !view.ended;
+  const stopping = (pressed || model.get("stopping")) && !view.ended && !orphaned;
   const { samples_per_second: speed } = view;
   const facts = [
     duration(view.elapsed),
@@ -77,14 +71,14 @@ function Head({ model, view }: Omit<Props, "set">): JSX.Element {
   };
   return (
     <div className="fd-head">
-      <span className="fd-status" role="status" data-status={view.status}>
-        {stopping ? trans.__("stopping") : view.status}
+      <span className="fd-status" role="status" data-status={orphaned ? "lost" : view.status}>
+        {orphaned ? trans.__("no kernel") : stopping ? trans.__("stopping") : view.status}
       </span>
       <span className="fd-title" title={view.id}>
         {title(view)}
       </span>
       <span className="fd-facts">{facts.filter(Boolean).join(" · ")}</span>
-      <button type="button" className="fd-stop" disabled={view.ended || stopping} onClick={stop}>
+      <button type="button" className="fd-stop" disabled={view.ended || orphaned || stopping} onClick={stop}>
         {stopping ? trans.__("Stopping…") : trans.__("Stop")}
       </button>
     </div>
@@ -110,29 +104,21 @@ function Logs({ ranks }: { ranks: readonly RankRow[] }): JSX.Element {
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const root = createRoot(el);
   const set: Model["set"] = (name, value) => {
-    model.set(name, value);
-    model.save_changes();
+    follower.model.set(name, value);
+    follower.model.save_changes();
     update();
   };
   const update = () => {
-    const view = model.get("view");
-    if (view.id) root.render(<Dashboard model={model} view={view as RunView} set={set} />);
+    const view = follower.model.get("view");
+    const orphaned = follower.orphaned && !view.ended;
+    if (view.id) root.render(<Dashboard model={follower.model} view={view as RunView} orphaned={orphaned} set={set} />);
   };
-  for (const event of EVENTS) model.on(event, update);
-  // The kernel prints lines of progress for clients that show no dashboard. Messages that the page sends before it has
-  // opened a subshell wait until the cell has ended, so the page repeats its message less and less often.
-  let changes = 0;
-  const confirm = () => {
-    changes += 1;
-    if (!model.get("shown") && Number.isInteger(Math.log2(changes))) model.send({ type: "shown" });
-  };
-  model.on("change:view", confirm);
+  const follower = new Follower(model, update);
   update();
   return () => {
-    model.off("change:view", confirm);
-    for (const event of EVENTS) model.off(event, update);
+    follower.close();
     root.unmount();
   };
 }
 
-export default { render };
+export default { initialize, render };

@@ -75,6 +75,31 @@ def test_an_interrupt_first_asks_the_work_to_end(loop):
     assert steps == ["ended by itself"]
 
 
+def test_an_interrupt_leaves_the_work_if_it_is_told_to(loop):
+    begun, steps = [], []
+    goes_on = asyncio.Event()
+
+    async def work():
+        begun.append(asyncio.current_task())
+        _thread.interrupt_main()
+        await goes_on.wait()
+        steps.append("ended by itself")
+
+    async def leave():
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(work(), on_interrupt=leave, pump=lambda: None)
+    assert steps == []
+
+    async def end():
+        goes_on.set()
+        await asyncio.wait(begun)
+
+    loop.call(end())
+    assert steps == ["ended by itself"]
+
+
 def test_an_error_of_the_pump_ends_the_work_too(loop):
     ended = []
 

@@ -73,6 +73,8 @@ class RunView:
 
     def __init__(self, show: Show, watch: Watch | None) -> None:
         self.begun = False
+        self.left = False
+        """Whether the run continues without this driver, whose kernel is being shut down."""
         self.errand = Errand()
         self._show = show
         self._watch = watch

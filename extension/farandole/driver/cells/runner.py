@@ -12,6 +12,7 @@ from typing import Any
 from farandole.driver.cells.background import BackgroundRun
 from farandole.driver.cells.place import place_of
 from farandole.driver.cells.relay import Backlog, OutputRelay, RunView, Show, Watch
+from farandole.driver.cells.shutdown import shutdown_follows
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
 from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
@@ -73,7 +74,14 @@ class CellRunner:
     """
 
     def __init__(
-        self, core: ClusterCore, loop: LoopThread, store: RunStore, *, logs: RankLogs, progress: Progress
+        self,
+        core: ClusterCore,
+        loop: LoopThread,
+        store: RunStore,
+        *,
+        logs: RankLogs,
+        progress: Progress,
+        local: bool = False,
     ) -> None:
         self.background: dict[str, BackgroundRun] = {}
         self._core = core
@@ -81,6 +89,7 @@ class CellRunner:
         self.store = store
         self._logs = logs
         self._progress = progress
+        self._local = local
         self._runs = core.router.runs
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
@@ -147,10 +156,12 @@ class CellRunner:
     def _train_here(self, request: TrainRequest, source: RunInfo | None, view: RunView) -> Run:
         try:
             work = self._train(request, source, view)
-            self._loop.call(work, on_interrupt=self._core.interrupt, pump=view.pump, wake=view.errand.wake)
+            self._loop.call(
+                work, on_interrupt=partial(self._stop_or_leave, view), pump=view.pump, wake=view.errand.wake
+            )
             view.run.finish(Status.FINISHED)
         except BaseException as exc:
-            if view.begun:
+            if view.begun and not view.left:
                 self._finish_badly(view.run, exc)
             raise
         finally:
@@ -158,6 +169,18 @@ class CellRunner:
                 del self._runs[view.run.id]
                 view.pump(flush=True)
         return view.run
+
+    async def _stop_or_leave(self, view: RunView) -> bool:
+        """Stop the run at the user's request. If the kernel is being shut down, leave the run and return True.
+
+        A run that is left continues, as it does after its kernel was killed. It is not cancelled, because the cleanup
+        of an elastic run would stop its ranks. The workers of a local cluster end with the kernel, so its runs are
+        stopped.
+        """
+        view.left = not self._local and await shutdown_follows()
+        if not view.left:
+            await self._core.interrupt()
+        return view.left
 
     async def _train(self, request: TrainRequest, source: RunInfo | None, view: RunView) -> None:
         async with self._core.cell(self._progress, backend=request.backend):

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import wait
 
 import pytest
+from farandole.driver.cells import runner
 from farandole.driver.cells.runner import NOT_BEGUN, CellRunner, TrainRequest
 from farandole.driver.core import core
 from farandole.driver.core.core import ClusterCore
@@ -150,3 +151,42 @@ def test_an_interrupt_while_the_watch_begins_ends_the_run(cluster, detach, error
     [run] = cluster.store.list()
     assert (run.status, run.error) == (Status.INTERRUPTED, error)
     assert not cluster.core.busy
+
+
+async def answer(value):
+    return value
+
+
+def train_until_an_interrupt(cluster, monkeypatch, *, shuts_down):
+    """Interrupt the cell of a run, after which the kernel shuts down or not, and return the run of the store."""
+    monkeypatch.setattr(runner, "shutdown_follows", lambda: answer(shuts_down))
+    threading.Thread(target=interrupt_busy, args=(cluster,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.training.train(TrainRequest(code="x"))
+    [run] = cluster.store.list()
+    return run
+
+
+def interrupt_busy(cluster):
+    give_up = time.monotonic() + 30
+    while not all(rank.computes.is_set() for rank in cluster.ranks) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    _thread.interrupt_main()
+
+
+def test_the_interrupt_of_a_user_ends_the_run(cluster, monkeypatch):
+    assert train_until_an_interrupt(cluster, monkeypatch, shuts_down=False).status is Status.INTERRUPTED
+    assert not cluster.core.busy
+
+
+def test_the_interrupt_before_a_shutdown_leaves_the_run_on_its_ranks(cluster, monkeypatch):
+    run = train_until_an_interrupt(cluster, monkeypatch, shuts_down=True)
+    # The store would report the run as lost if this process, the driver, had ended.
+    assert run.status is Status.RUNNING
+    assert [rank.over.is_set() for rank in cluster.ranks] == [False, False]
+    cluster.loop.call(cluster.core.interrupt())
+
+
+def test_the_interrupt_before_a_shutdown_ends_the_run_of_a_local_cluster(cluster, monkeypatch):
+    cluster.training._local = True
+    assert train_until_an_interrupt(cluster, monkeypatch, shuts_down=True).status is Status.INTERRUPTED

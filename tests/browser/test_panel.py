@@ -223,7 +223,7 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     assert hub.api(hub.token_for("agnesi"), "GET", "/hub/api/users/agnesi").json()["servers"].keys() == {""}
 
 
-def test_shift_enter_runs_the_first_inserted_cell(lab: Lab):
+def test_shift_enter_runs_the_first_inserted_cell(hub: RunningHub, lab: Lab):
     lab.log_in("lovelace")
     lab.start_server("lovelace", "lean")
     lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
@@ -236,6 +236,7 @@ def test_shift_enter_runs_the_first_inserted_cell(lab: Lab):
     expect(lab.cell(0).locator(".jp-OutputArea-output[data-mime-type*=stderr]")).to_have_count(0)
     expect(lab.cell(1).locator(".jp-InputPrompt")).to_have_text("[ ]:")
     expect(lab.cell(1)).to_have_class(re.compile("jp-mod-active"))
+    hub.browser("lovelace").stop_notebook()
 
 
 @pytest.mark.timeout(400)

@@ -133,8 +133,10 @@ $(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@
 
-$(VENV)/stamp-extension: extension/pyproject.toml $(VENV)/stamp-labextension $(VENV)/stamp-python
+KERNEL_CONFIG := images/notebook/ipython_kernel_config.py
+$(VENV)/stamp-extension: extension/pyproject.toml $(KERNEL_CONFIG) $(VENV)/stamp-labextension $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable extension
+	install -D -m 644 $(KERNEL_CONFIG) $(VENV)/etc/ipython/ipython_kernel_config.py
 	@touch $@
 
 # Node comes from a wheel, so that every machine has the same version without Debian's 300 packages. The links bypass

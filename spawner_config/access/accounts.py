@@ -10,11 +10,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from jupyterhub import orm
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.scopes import needs_scope
 from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
 
+from spawner_config.access.invitations.links import end_link, valid_until
 from spawner_config.access.sessions import end_sessions
 from spawner_config.lifecycle.cascade_stop import stop_servers
 
@@ -31,7 +33,10 @@ class AccountsHandler(BaseHandler):  # type: ignore[misc]
     async def get(self) -> None:
         """Show all accounts, with those that are waiting for approval first."""
         accounts = self.db.query(UserInfo).order_by(UserInfo.is_authorized, UserInfo.username).all()
-        self.finish(await self.render_template("accounts.html", accounts=accounts))
+        names = {account.username for account in accounts}
+        added = [user for user in self.db.query(orm.User).order_by(orm.User.name) if user.name not in names]
+        links = valid_until(self.db)
+        self.finish(await self.render_template("accounts.html", accounts=accounts, added=added, links=links))
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def post(self) -> None:
@@ -63,8 +68,10 @@ async def change_account(authenticator: Any, users: Any, account: UserInfo, acti
         raise HTTPError(400, "%r is not possible for the account %r.", action, account.username)
     account.is_authorized = action == "approve"
     authenticator.db.commit()
-    if action == "lock-out" and user is not None:
-        await _end_access(authenticator.db, user)
+    if action == "lock-out":
+        end_link(authenticator.db, account.username)
+        if user is not None:
+            await _end_access(authenticator.db, user)
 
 
 async def _end_access(db: Any, user: Any) -> None:

@@ -15,6 +15,7 @@ from tornado.web import HTTPError
 from traitlets import Integer, List, Unicode
 
 from spawner_config.access.guards import GuardedAuthenticator
+from spawner_config.access.invitations.links import create_table, end_link, make_secret, name_of
 from spawner_config.access.oauth import configure_oauth
 from spawner_config.access.pages import PAGES
 from spawner_config.access.passwords import PasswordHasher
@@ -22,7 +23,7 @@ from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.access.sessions import is_of_server
 from spawner_config.access.sign_ups import SignUps
-from spawner_config.access.slugs import check_slug
+from spawner_config.access.slugs import check_slug, slug_holder
 from spawner_config.origins.hosts import same_host
 from spawner_config.settings import SettingsError, needed
 
@@ -33,6 +34,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
+NO_PASSWORD = b""
+"""In place of the hash of an account without a password. It matches no password."""
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
@@ -56,6 +59,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         "approval. A whole class may share an address, for example behind a router.",
         config=True,
     )
+    link_days = Integer(7, min=1, help="For how many days a one-time link for a password is valid.", config=True)
     tls_servers = List(
         Unicode(),
         help="The host names of the TLS servers in front of the hub's proxy. Sign-ups through such a server count for "
@@ -68,6 +72,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         super().__init__(*args, **kwargs)
         self.hasher = PasswordHasher()
         self.sign_ups = SignUps()
+        create_table(self.db)
         if not self.user_exists(self.first_admin):
             self._make_first_admin()
 
@@ -195,14 +200,57 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         self.sign_ups.add(name, address)
         return account
 
-    async def change_password(self, username: str, new_password: str) -> bool:
-        """Change the password of an account; return False if the account does not exist or the password is too weak."""
+    async def change_password(self, username: str, new_password: str, *, secret: str | None = None) -> bool:
+        """Change the password of an account; return False if the account does not exist or the password is too weak.
+
+        The account's one-time link becomes invalid. If ``secret`` is given, it must be that of the link.
+        """
         account = self.get_user(username)
         if account is None or not self.is_password_strong(new_password):
             return False
-        account.password = await self.hasher.hash(new_password)
+        hashed = await self.hasher.hash(new_password)
+        # Another request may have used or ended the link while the password was hashed.
+        if secret is not None:
+            account = self.account_of_link(secret)
+        account.password = hashed
         self.db.commit()
+        end_link(self.db, account.username)
         return True
+
+    def refusal(self, name: str) -> str | None:
+        """Return why an administrator cannot create an account, as a phrase that follows the name; None if possible."""
+        if not self.validate_username(name):
+            return "is not a user name: use at most 64 letters, digits and the characters _ . @ + -"
+        if self.user_exists(name):
+            return "has an account"
+        if (holder := slug_holder(self.db, name)) not in {None, name}:
+            return f"would get the home and network of the user {holder!r}"
+        return "would get the host of another user" if self._has_others_host(name) else None
+
+    def add_account(self, name: str) -> None:
+        """Create an account that may log in once its user has set a password with a link; see `refusal`."""
+        self.db.add(UserInfo(username=name, password=NO_PASSWORD, is_authorized=True))
+        self.db.commit()
+
+    def make_link(self, name: str) -> str:
+        """Return the secret of a new one-time link for an account. The database stores only its hash."""
+        return make_secret(self.db, name, self.link_days)
+
+    def account_of_link(self, secret: str) -> UserInfo:
+        """Return the account to which a one-time link belongs; raises HTTPError 403 if the link is not valid."""
+        account = self.get_user(name) if (name := name_of(self.db, secret)) else None
+        if account is None or not account.is_authorized:
+            raise HTTPError(
+                403,
+                "This link is not valid: it was used, replaced, cut off or has expired. Ask the administrator for a "
+                "new one.",
+            )
+        return account
+
+    def delete_user(self, user: Any) -> Any:
+        """Delete the account of a user, and its link, so that a later account with that name does not get the link."""
+        end_link(self.db, self.normalize_username(user.name))
+        return super().delete_user(user)
 
     def _accepts(self, name: str, password: str) -> bool:
         accepted = self.enable_signup and self.validate_username(name) and self.is_password_strong(password)

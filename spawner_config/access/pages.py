@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jupyterhub.handlers import BaseHandler
 from jupyterhub.scopes import needs_scope
 from nativeauthenticator.handlers import ChangePasswordAdminHandler, ChangePasswordHandler, SignUpHandler
 from tornado import web
 
 from spawner_config.access.accounts import AccountsHandler
+from spawner_config.access.invitations.pages import ImportPage, InvitePage
 from spawner_config.access.sessions import end_sessions
 from spawner_config.access.sign_ups import client_address
 
@@ -70,9 +72,32 @@ class ChangePasswordAdminPage(ChangePasswordAdminHandler):  # type: ignore[misc]
         await show_result(self, "change-password-admin.html", user_name, await change_password(self, user_name))
 
 
+class SetPasswordPage(BaseHandler):  # type: ignore[misc]
+    """``/hub/set-password`` sets the password of the account to which a one-time link belongs.
+
+    Only a request that sets a password uses up the link, because mail programs open links to check them.
+    """
+
+    async def get(self) -> None:
+        """Show the form. The link's secret is in the fragment of the address, which the page puts into the form."""
+        self.set_header("Cache-Control", "no-store")
+        self.finish(await self.render_template("set-password.html"))
+
+    async def post(self) -> None:
+        """Set the password and show the user's name; raises HTTPError 403 if the link is not valid."""
+        self.set_header("Cache-Control", "no-store")
+        secret = self.get_body_argument("secret", strip=False)
+        name = self.authenticator.account_of_link(secret).username
+        fault = await change_password(self, name, secret=secret)
+        self.finish(await self.render_template("set-password.html", fault=fault, secret=secret, user_name=name))
+
+
 PAGES = [
     ("/signup", SignUpPage),
     ("/authorize", AccountsHandler),
+    ("/invite", InvitePage),
+    ("/import-accounts", ImportPage),
+    ("/set-password", SetPasswordPage),
     ("/change-password", ChangePasswordPage),
     ("/change-password/([^/]+)", ChangePasswordAdminPage),
 ]
@@ -80,15 +105,16 @@ PAGES = [
 pages change accounts on GET requests."""
 
 
-async def change_password(handler: Any, name: str) -> str | None:
+async def change_password(handler: Any, name: str, *, secret: str | None = None) -> str | None:
     """Set the password from the form and end the account's sessions; return the reason if the password is refused.
 
-    The tokens of running servers remain valid.
+    The tokens of running servers remain valid. ``secret`` is that of the account's one-time link if the form belongs to
+    one.
     """
     new = handler.get_body_argument("new_password", strip=False)
     if new != handler.get_body_argument("new_password_confirmation", strip=False):
         return MISMATCH
-    if not await handler.authenticator.change_password(name, new):
+    if not await handler.authenticator.change_password(name, new, secret=secret):
         return REFUSED.format(handler.authenticator.minimum_password_length)
     user = handler.users.get(handler.authenticator.normalize_username(name))
     if user is not None:

@@ -48,11 +48,11 @@ class PasswordHasher:
     async def matches(self, password: str, hashed: bytes | None) -> bool:
         """Return whether the password matches the hash; raises HTTPError 429 if too many logins are waiting.
 
-        If ``hashed`` is None, the result is False after the same time, so that the time does not reveal which accounts
-        exist.
+        If ``hashed`` is None or empty, the result is False after the same time, so that the time does not reveal which
+        accounts exist.
         """
         same: bool = await self._run(lambda: bcrypt.checkpw(password.encode(), hashed or DUMMY))
-        return same and hashed is not None
+        return same and bool(hashed)
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         self.check_room()

@@ -72,8 +72,8 @@ class _LimitedRequest(LimitedRequest):
 
 def _reason(path: str, size: int) -> str:
     return (
-        f"This request has {size} bytes, and the hub reads at most {SMALL_BODY} for {path}. Send less: a server's "
-        "options, for example, are its profile and some numbers."
+        f"This request has {size} bytes, and the hub reads at most {SMALL_BODY} for {path}. Send less: a list of "
+        "names in several parts, for example. A server's options are its profile and some numbers."
     )
 
 

@@ -223,6 +223,22 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     assert hub.api(hub.token_for("agnesi"), "GET", "/hub/api/users/agnesi").json()["servers"].keys() == {""}
 
 
+def test_shift_enter_runs_the_first_inserted_cell(hub: RunningHub, lab: Lab):
+    lab.log_in("lovelace")
+    lab.start_server("lovelace", "lean")
+    lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    panel = open_panel(lab)
+    panel.get_by_role("button", name="Insert training cell").click()
+    expect(lab.cell(1)).to_contain_text("%%distributed_train")
+    lab.page.keyboard.press("Shift+Enter")
+    expect(lab.cell(0).locator(".jp-InputPrompt")).to_have_text("[1]:", timeout=90_000)
+    expect(lab.cell(0).locator(".jp-OutputArea-output[data-mime-type*=stderr]")).to_have_count(0)
+    expect(lab.cell(1).locator(".jp-InputPrompt")).to_have_text("[ ]:")
+    expect(lab.cell(1)).to_have_class(re.compile("jp-mod-active"))
+    hub.browser("lovelace").stop_notebook()
+
+
 @pytest.mark.timeout(400)
 def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: Lab):
     # The training lasts long enough for all checks, even on a slow machine.

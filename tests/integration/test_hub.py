@@ -11,6 +11,7 @@ import pytest
 from hub.process import HubProcess, HubProcessError
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import BrowserError
+from tests.clients.kernel import RemoteKernel
 from tests.hub import RunningHub, run_hub
 from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
@@ -59,6 +60,15 @@ def test_a_user_gets_the_notebooks_in_a_separate_home(hub: RunningHub, alice: st
     names = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
     listing = hub.api(alice, "GET", "/user/alice/api/contents/").json()["content"]
     assert names <= {entry["name"] for entry in listing}
+
+
+def test_a_notebook_knows_the_magics_without_loading_them(hub: RunningHub) -> None:
+    address = hub.start_notebook("alicia")
+    with RemoteKernel(address, hub.token_for("alicia"), "new.ipynb") as kernel:
+        assert kernel.execute("import sys; print('farandole.notebook.magics' in sys.modules)", deadline=60) == "False\n"
+        assert "%cluster start: " in kernel.execute("%cluster start?", deadline=60)
+    with RemoteKernel(address, hub.token_for("alicia"), "old.ipynb") as kernel:
+        assert "already loaded" not in kernel.execute("%load_ext farandole\n%cluster start?", deadline=60)
 
 
 def test_a_strange_name_stays_in_the_state_folder(hub: RunningHub) -> None:

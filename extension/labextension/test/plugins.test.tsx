@@ -88,7 +88,8 @@ test("an activated panel takes the focus, unless one of its elements has it", ()
 /** A simulated notebook, which has one empty cell at first. */
 class Notebook {
   readonly sources = [""];
-  active = 0;
+  activeCellIndex = 0;
+  readonly activate = jest.fn();
   readonly deselectAll = jest.fn();
   readonly scrollToCell = jest.fn();
 
@@ -99,11 +100,11 @@ class Notebook {
     });
   }
   get activeCell() {
-    return this.widgets[this.active];
+    return this.widgets[this.activeCellIndex];
   }
   insertBelow(): void {
-    this.active += 1;
-    this.sources.splice(this.active, 0, "");
+    this.activeCellIndex += 1;
+    this.sources.splice(this.activeCellIndex, 0, "");
   }
   in(path: string, kernel = ""): NotebookPanel {
     return Object.assign(new Panel(), {
@@ -150,6 +151,19 @@ describe("commands", () => {
     model.receive(example<wire.ClustersMessage>("clusters"));
     await commandsOf(model, notebook.in("new.ipynb")).run(Commands.insertTraining);
     expect(notebook.sources).toEqual(["%load_ext farandole\n%cluster attach exam", TRAINING_CELL]);
+  });
+
+  test.each([
+    ["", 0],
+    ["x = 1", 1],
+  ])("Shift+Enter runs the inserted cells in their order, after the cell %p", async (source, first) => {
+    const [model, notebook] = [new Model(), new Notebook()];
+    notebook.sources[0] = source;
+    await commandsOf(model, notebook.in("new.ipynb")).run(Commands.insertTraining);
+    expect(notebook.activeCellIndex).toBe(first);
+    expect(notebook.activate).toHaveBeenCalled();
+    expect(notebook.sources[first]).toContain("%cluster start");
+    expect(notebook.sources[first + 1]).toBe(TRAINING_CELL);
   });
 
   test("a notebook that leads a cluster gets only the training cell", async () => {

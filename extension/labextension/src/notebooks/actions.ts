@@ -37,14 +37,23 @@ export function sourcesOf({ content }: NotebookPanel): string[] {
   return code.map(({ model }) => model.sharedModel.getSource());
 }
 
-/** Insert code cells below the active cell, or into it if it is an empty code cell. The last cell becomes active. */
+/**
+ * Insert code cells below the active cell, or into it if it is an empty code cell.
+ *
+ * The first inserted cell becomes active and has the focus, so that Shift+Enter runs the inserted cells in their order.
+ */
 export function insertCells({ content: notebook }: NotebookPanel, sources: readonly string[]): void {
+  let first: number | null = null;
   for (const source of sources) {
     const active = notebook.activeCell?.model;
     if (active?.type !== "code" || active.sharedModel.getSource().trim()) NotebookActions.insertBelow(notebook);
     notebook.activeCell?.model.sharedModel.setSource(source);
+    first ??= notebook.activeCellIndex;
   }
+  if (first !== null) notebook.activeCellIndex = first;
   notebook.deselectAll();
+  // Take the focus from the button in the panel.
+  notebook.activate();
   if (notebook.activeCell) void notebook.scrollToCell(notebook.activeCell);
 }
 

@@ -27,8 +27,8 @@ PROXIED = {"X-Forwarded-For": "10.0.0.7"}
 
 
 @asynccontextmanager
-async def running(application):
-    await application.initialize(["-f", str(CONFIG)])
+async def running(application, config=CONFIG):
+    await application.initialize(["-f", str(config)])
     listener, port = bind_unused_port()
     server = HTTPServer(application.tornado_application, xheaders=True)
     server.add_socket(listener)

@@ -1,0 +1,1 @@
+"""One-time links with which users set their passwords."""

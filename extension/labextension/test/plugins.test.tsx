@@ -75,6 +75,14 @@ test("the item in the status bar exists before the first message, and follows th
   expect(shown()).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.0 GiB");
 });
 
+test("the status bar does not say that there is no cluster while the hub is down", () => {
+  const model = new Model();
+  const item = new StatusItem(model.it, jest.fn());
+  const shown = () => text((item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render());
+  model.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
+  expect(shown()).toBe("Farandole: not connected");
+});
+
 test("an activated panel takes the focus, unless one of its elements has it", () => {
   const widget = new PanelWidget({} as unknown as JupyterFrontEnd, new Model().it);
   widget.node.innerHTML = '<button role="tab"></button><button role="tab" aria-selected="true"></button><input />';

@@ -2,6 +2,7 @@
 
 import { useState, type JSX } from "react";
 
+import { isKnown } from "../../state/reducer";
 import { usePanelContext, usePanelState } from "../context";
 import { Empty } from "../parts";
 import { ClusterCard } from "./cluster";
@@ -50,9 +51,9 @@ export function Clusters({ starting, setStarting }: Props): JSX.Element {
 /** Says that there is no cluster, unless the server or the hub is down, as there may be clusters then. */
 function NoCluster(): JSX.Element {
   const { trans } = usePanelContext();
-  const { hub, connection } = usePanelState();
-  if (connection === "lost" || hub?.error)
-    return <Empty title={trans.__("The clusters are unknown until the server answers")} />;
+  const state = usePanelState();
+  const { hub } = state;
+  if (!isKnown(state)) return <Empty title={trans.__("The clusters are unknown until the server answers")} />;
   return (
     <Empty title={trans.__("No cluster yet")}>
       <p>

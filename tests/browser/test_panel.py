@@ -217,6 +217,10 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     expect(cluster).to_contain_text("3 ranks")
 
     cluster.get_by_role("button", name="Stop main").click()
+    dialog = lab.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("the variables on them are lost")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    dialog.get_by_role("button", name="Stop").click()
     expect(panel).to_contain_text("No cluster yet", timeout=60_000)
     panel = reload(lab)
     expect(panel).to_contain_text("No cluster yet")

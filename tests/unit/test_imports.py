@@ -25,6 +25,7 @@ EVERYWHERE = (
     "farandole.reading",
     "farandole.frames",
     "farandole.suggestions",
+    "farandole.sizes",
 )
 ENTRY_POINTS = {"farandole", "farandole.server", "farandole.server.notebook"}
 PICTURE = re.compile(r"^(\w[\w/, ]*?) +-> (.+)$", re.MULTILINE)

@@ -14,21 +14,21 @@ export function number(value: number | null): string {
   return size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
 }
 
-/** Format a number of bytes, e.g. 640 MB or 2.4 GB. */
+/** Format a number of bytes in the units of Python's `sizes.py`, e.g. 640 MiB or 2.4 GiB. */
 export function bytes(value: number | null): string {
   if (value === null) return NOTHING;
-  if (value < 1e3) return `${Math.round(value)} B`;
-  if (value < 1e6) return `${Math.round(value / 1e3)} kB`;
-  if (value < 1e9) return `${Math.round(value / 1e6)} MB`;
-  return `${(value / 1e9).toFixed(1)} GB`;
+  if (value < 2 ** 10) return `${Math.round(value)} B`;
+  if (value < 2 ** 20) return `${Math.round(value / 2 ** 10)} KiB`;
+  if (value < 2 ** 30) return `${Math.round(value / 2 ** 20)} MiB`;
+  return `${(value / 2 ** 30).toFixed(1)} GiB`;
 }
 
-/** Format the used and the total bytes, e.g. 2.4 GB / 17.2 GB. */
+/** Format the used and the total bytes, e.g. 2.4 GiB / 16.0 GiB. */
 export function bytesOf(value: number | null, total: number | null): string {
   return total === null ? bytes(value) : `${bytes(value)} / ${bytes(total)}`;
 }
 
-/** Format a data rate in bytes per second, e.g. 640 kB/s. */
+/** Format a data rate in bytes per second, e.g. 640 KiB/s. */
 export function rate(value: number | null): string {
   return value === null ? NOTHING : `${bytes(value)}/s`;
 }

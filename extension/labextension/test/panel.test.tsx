@@ -68,10 +68,11 @@ describe("clusters", () => {
   test("workers show their resource use", async () => {
     await harness.receiveState("state");
     const worker = harness.root.querySelector("[aria-label=main-w0]")?.textContent ?? "";
-    for (const part of ["rank 0", "104 % · 8 cores", "2.4 GB / 17.2 GB", "87 %", "6.4 GB / 11.8 GB", "11 MB/s"]) {
+    for (const part of ["rank 0", "104 % · 8 cores", "2.3 GiB / 16.0 GiB", "87 %", "6.0 GiB / 11.0 GiB", "11 MiB/s"]) {
       expect(worker).toContain(part);
     }
-    expect(harness.get("link", "Open main-w0").getAttribute("href")).toBe("/user/ada/main-w0/");
+    // A worker's server has no page to open, only an API.
+    expect(harness.root.querySelectorAll('a[href^="/user/"]')).toHaveLength(0);
     expect(harness.root.querySelector("[aria-label=exam-w0]")?.textContent).toContain("idle, stops at");
   });
 
@@ -118,6 +119,61 @@ describe("clusters", () => {
     await harness.click("button", "Stop main");
     expect(harness.confirm).toHaveBeenCalledTimes(1);
     expect(harness.requests).toEqual(['stopCluster "exam" false', 'stopCluster "main" true']);
+  });
+
+  test("a cluster that may hold variables asks before it stops, although it is idle", async () => {
+    await harness.receiveState("state");
+    const message = example<wire.ClustersMessage>("clusters");
+    await harness.receive({ ...message, clusters: message.clusters.map((one) => ({ ...one, runs: [] })) });
+    harness.confirm.mockResolvedValueOnce(false);
+    await harness.click("button", "Stop main");
+    expect(harness.requests).toEqual([]);
+    await harness.click("button", "Stop main");
+    expect(harness.requests).toEqual(['stopCluster "main" false']);
+  });
+
+  test("a cluster whose ranks are all dead is not ready", async () => {
+    await harness.receiveState("state");
+    const message = example<wire.ClustersMessage>("clusters-dead-rank");
+    const status = () => harness.root.querySelector(".fd-cluster .fd-status")?.getAttribute("data-status");
+    await harness.receive(message);
+    expect(status()).toBe("ready");
+    for (const { ranks } of message.clusters.flatMap(({ workers }) => workers)) {
+      for (const rank of ranks) Object.assign(rank, { alive: false });
+    }
+    await harness.receive(message);
+    expect(status()).toBe("dead");
+  });
+
+  test.each([
+    ["clusters-starting", "info"],
+    ["clusters-scaling", "info"],
+    ["clusters-dead-rank", null],
+  ])("the note of %s has the kind %p: progress is no warning", async (name, kind) => {
+    await harness.receiveState("state");
+    await harness.receive(example<wire.ClustersMessage>(name));
+    expect(harness.root.querySelector(".fd-note")?.getAttribute("data-kind")).toBe(kind);
+  });
+
+  test("while the hub or the server is down, the panel does not say that there is no cluster", async () => {
+    await harness.receiveState("state-empty");
+    await harness.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
+    expect(text()).not.toContain("No cluster yet");
+    await harness.receive({ kind: "clusters", hub: { user: "ada", error: null }, clusters: [] });
+    expect(text()).toContain("No cluster yet");
+    await harness.loseConnection();
+    expect(text()).not.toContain("No cluster yet");
+  });
+
+  test("the form does not call its own cluster's name taken while the cluster starts", async () => {
+    await harness.receiveState("state-empty");
+    await harness.click("button", "Start a cluster");
+    harness.answers["startCluster"] = () => new Promise(() => undefined);
+    await harness.click("button", "Start");
+    const { hub } = example<wire.ClustersMessage>("clusters");
+    await harness.receive({ kind: "clusters", hub, clusters: [{ ...example<wire.Cluster>("cluster"), name: "main" }] });
+    expect(harness.get("textbox", "Name").getAttribute("aria-invalid")).not.toBe("true");
+    expect(harness.root.querySelector(".fd-field-error")).toBeNull();
   });
 
   test("a stop without confirmation does nothing", async () => {

@@ -5,6 +5,7 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Signal } from "@lumino/signaling";
 import type { ReactElement } from "react";
 
+import type { PanelContext } from "../src/components/context";
 import { ENGLISH } from "../src/i18n";
 import { Commands, PANEL_ID } from "../src/ids";
 import { TRAINING_CELL } from "../src/notebooks/snippets";
@@ -17,6 +18,8 @@ import type * as wire from "../src/wire";
 import { example } from "./examples";
 
 jest.mock("@jupyterlab/apputils", () => ({
+  Dialog: { cancelButton: () => "cancel", warnButton: () => "warn" },
+  showDialog: jest.fn(() => Promise.resolve({ button: { accept: false } })),
   ReactWidget: class {
     readonly node = document.createElement("div");
     readonly title = {};
@@ -69,7 +72,15 @@ test("the item in the status bar exists before the first message, and follows th
   model.receive(example<wire.ClustersMessage>("clusters-starting"));
   expect(shown()).toContain("a cluster is starting");
   model.receive(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
-  expect(shown()).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.9 GB");
+  expect(shown()).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.0 GiB");
+});
+
+test("the status bar does not say that there is no cluster while the hub is down", () => {
+  const model = new Model();
+  const item = new StatusItem(model.it, jest.fn());
+  const shown = () => text((item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render());
+  model.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
+  expect(shown()).toBe("Farandole: not connected");
 });
 
 test("an activated panel takes the focus, unless one of its elements has it", () => {
@@ -83,6 +94,14 @@ test("an activated panel takes the focus, unless one of its elements has it", ()
   activate();
   expect(document.activeElement).toBe(widget.node.children[2]);
   widget.node.remove();
+});
+
+test("a dialog focuses the button that changes nothing", async () => {
+  const widget = new PanelWidget({} as unknown as JupyterFrontEnd, new Model().it);
+  const { props } = (widget as unknown as { render(): ReactElement<{ value: PanelContext }> }).render();
+  expect(await props.value.confirm("Stop?", "", "Stop")).toBe(false);
+  const { showDialog } = jest.requireMock<{ showDialog: jest.Mock }>("@jupyterlab/apputils");
+  expect(showDialog).toHaveBeenCalledWith(expect.objectContaining({ buttons: ["cancel", "warn"], defaultButton: 0 }));
 });
 
 /** A simulated notebook, which has one empty cell at first. */

@@ -17,11 +17,17 @@ const run = runs[0] as wire.RunSummary;
 
 describe("formats", () => {
   test("sizes", () => {
-    expect([0, 999, 1500, 640e6, 2415919104].map(bytes)).toEqual(["0 B", "999 B", "2 kB", "640 MB", "2.4 GB"]);
+    expect([0, 999, 1536, 640 * 2 ** 20, 2415919104].map(bytes)).toEqual([
+      "0 B",
+      "999 B",
+      "2 KiB",
+      "640 MiB",
+      "2.3 GiB",
+    ]);
     expect(bytes(null)).toBe("–");
-    expect(bytesOf(2415919104, 17179869184)).toBe("2.4 GB / 17.2 GB");
-    expect(bytesOf(2415919104, null)).toBe("2.4 GB");
-    expect(rate(11250000)).toBe("11 MB/s");
+    expect(bytesOf(2415919104, 17179869184)).toBe("2.3 GiB / 16.0 GiB");
+    expect(bytesOf(2415919104, null)).toBe("2.3 GiB");
+    expect(rate(11250000)).toBe("11 MiB/s");
   });
   test("shares", () => {
     expect(percent(87.4)).toBe("87 %");
@@ -157,7 +163,7 @@ describe("cells and notebooks", () => {
 describe("the status bar", () => {
   test("it shows ranks, the newest run and the memory of all GPUs", () => {
     const facts = factsOf(state.clusters, [run, run]);
-    expect(facts).toEqual({ ranks: 4, starting: false, dead: 0, run: "first-cnn +1", gpu: "12.9 GB" });
+    expect(facts).toEqual({ ranks: 4, starting: false, dead: 0, run: "first-cnn +1", gpu: "12.0 GiB" });
   });
   test("dead ranks are counted", () => {
     expect(factsOf(example<wire.ClustersMessage>("clusters-dead-rank").clusters, []).dead).toBe(1);

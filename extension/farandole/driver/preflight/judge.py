@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from farandole.driver.output import label
 from farandole.driver.preflight.figures import DriverFigures, RankFigures, Room
+from farandole.sizes import share_text
 
 LEAST_MEMORY = 0.10
 LEAST_DISK = 0.05
@@ -161,11 +162,11 @@ def _foreign(sharing: Sequence[RankFigures]) -> list[str]:
     total = sum(gpu.memory.total for gpu in first.gpus)
     if used <= FOREIGN_SHARE * total:
         return []
-    amount = f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB"
+    amount = share_text(used, total)
     where = f"worker {first.worker} (host {first.host})"
     return [f"other processes use {amount} of the GPU memory of {where}. `nvidia-smi` there lists them; stop them."]
 
 
 def size(room: Room) -> str:
-    """Return the free and total size as text, in GiB."""
-    return f"{room.free / 2**30:.1f} of {room.total / 2**30:.1f} GiB"
+    """Return the free and total size as text."""
+    return share_text(room.free, room.total)

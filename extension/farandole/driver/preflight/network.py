@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from farandole.driver.preflight.figures import Link
+from farandole.sizes import size_text
 
 SLOW_FACTOR = 3.0
 SLOW_SECONDS = 0.001
@@ -115,6 +116,5 @@ def milliseconds(seconds: float) -> str:
 
 
 def rate(bytes_per_second: float) -> str:
-    """Format a rate in MB/s."""
-    megabytes = bytes_per_second / 1e6
-    return f"{megabytes:,.0f} MB/s" if megabytes >= 100 else f"{megabytes:.3g} MB/s"
+    """Format a rate in bytes per second."""
+    return f"{size_text(bytes_per_second)}/s"

@@ -19,7 +19,7 @@ SHOWN_LINKS = 12
 class Preflight:
     """The result of checking a cluster before training.
 
-    ``all_reduce`` is the rate, in bytes/s, at which the world sums 16 MB of float32 values. It is None if the cluster
+    ``all_reduce`` is the rate, in bytes/s, at which the world sums 16 MiB of float32 values. It is None if the cluster
     has no world or only one rank, or if the sum failed for the reason in ``all_reduce_error``.
     """
 
@@ -101,7 +101,7 @@ class Preflight:
         hidden = len(self.links) - SHOWN_LINKS
         notes = [f"... and {hidden} faster pairs"] if hidden > 0 else []
         if self.all_reduce is not None:
-            notes.append(f"all-reduce of 16 MB on {len(self.ranks)} ranks: {rate(self.all_reduce)}")
+            notes.append(f"all-reduce of 16 MiB on {len(self.ranks)} ranks: {rate(self.all_reduce)}")
         return notes
 
 

@@ -161,12 +161,15 @@ class HubClient:
     async def _delete(self, path: str) -> bool:
         """Request the removal of a server; return whether the server still exists.
 
-        The hub answers 400 while a server is starting or stopping, and 404 when the server is gone.
+        The hub answers 400 while a server is starting or stopping, and 404 when the server is gone. It answers 500 to
+        the later of two clients that remove a server at the same time, and then no longer lists the server.
         """
         try:
             async with self._request("DELETE", path, json={"remove": True}):
                 return True
         except HubError as exc:
+            if exc.status == 500 and path.rpartition("/")[2] not in map(quote, await self.servers()):
+                return False
             if exc.status not in {400, 404}:
                 raise
             return exc.status == 400

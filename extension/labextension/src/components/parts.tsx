@@ -126,10 +126,17 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
-/** A message to the user. Screen readers announce an error immediately. */
-export function Note({ error, children }: { error?: boolean; children: ReactNode }): JSX.Element {
+interface NoteProps {
+  error?: boolean;
+  /** Whether the message only says what is going on, so that it is not in the colour of a warning. */
+  info?: boolean;
+  children: ReactNode;
+}
+
+/** A message to the user, by default a warning. Screen readers announce an error immediately. */
+export function Note({ error, info, children }: NoteProps): JSX.Element {
   return (
-    <div className="fd-note" data-kind={error ? "error" : undefined} role={error ? "alert" : "note"}>
+    <div className="fd-note" data-kind={error ? "error" : info ? "info" : undefined} role={error ? "alert" : "note"}>
       {children}
     </div>
   );

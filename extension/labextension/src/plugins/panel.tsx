@@ -56,7 +56,7 @@ export class PanelWidget extends ReactWidget {
       insertTraining: () => void app.commands.execute(Commands.insertTraining),
       confirm: async (title: string, body: string, action: string) => {
         const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: action })];
-        return (await showDialog({ title, body, buttons })).button.accept;
+        return (await showDialog({ title, body, buttons, defaultButton: 0 })).button.accept;
       },
     };
     return (

@@ -5,8 +5,11 @@ import type { JSX } from "react";
 import { ReactWidget } from "@jupyterlab/apputils";
 
 import type { IPanelModel } from "../state/model";
-import { activeRuns } from "../state/reducer";
+import { activeRuns, isKnown } from "../state/reducer";
 import { factsOf, type Facts } from "../state/status";
+
+/** The values, and whether the server and the hub answer. */
+type Shown = Facts & { readonly known: boolean };
 
 export class StatusItem extends ReactWidget {
   constructor(
@@ -45,12 +48,14 @@ export class StatusItem extends ReactWidget {
     const { shown } = this;
     const { trans } = this.model;
     if (shown.ranks) return trans._n("%1 rank", "%1 ranks", shown.ranks);
-    return shown.starting ? null : trans.__("no cluster");
+    if (shown.starting) return null;
+    return shown.known ? trans.__("no cluster") : trans.__("not connected");
   }
 
-  private facts(): Facts {
-    return factsOf(this.model.state.clusters ?? [], activeRuns(this.model.state));
+  private facts(): Shown {
+    const { state } = this.model;
+    return { ...factsOf(state.clusters ?? [], activeRuns(state)), known: isKnown(state) };
   }
 
-  private shown: Facts;
+  private shown: Shown;
 }

@@ -75,6 +75,11 @@ export function forget(state: PanelState, runs: readonly string[], logs: readonl
   return { ...state, views: without(state.views, runs), logs: without(state.logs, logs) };
 }
 
+/** Return false while the server or the hub is down, as there may be clusters then that the page does not know. */
+export function isKnown({ connection, hub }: PanelState): boolean {
+  return connection !== "lost" && !hub?.error;
+}
+
 /** Return the latest summary of a run. */
 export function runOf(state: PanelState, id: string): RunSummary | undefined {
   return state.runs?.find((run) => run.id === id) ?? state.views[id]?.summary;

@@ -70,8 +70,8 @@ def test_a_missing_package_counts_as_another_version():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"memory": Room(free=GIB, total=16 * GIB)}, "has 1.0 of 16.0 GiB of memory free"),
-        ({"disks": {"home (/h)": Room(free=GIB, total=100 * GIB)}}, "has 1.0 of 100.0 GiB free for home (/h)"),
+        ({"memory": Room(free=GIB, total=16 * GIB)}, "has 1.0 GiB of 16.0 GiB of memory free"),
+        ({"disks": {"home (/h)": Room(free=GIB, total=100 * GIB)}}, "has 1.0 GiB of 100.0 GiB free for home (/h)"),
         ({"load": 9.0}, "has a load of 9.0 on 4 CPUs"),
         ({"skew": 2.0}, "the clock of worker c-w1 (host host1) is 2.0 s ahead of the notebook's (± 0.010 s)"),
         ({"skew": -2.0}, "is 2.0 s behind the notebook's"),
@@ -121,7 +121,7 @@ def test_if_all_workers_agree_the_notebooks_clock_is_wrong():
         ({"celsius": 95}, "has 95 °C"),
         (
             {"memory": Room(free=100 * GIB, total=140 * GIB)},
-            "other processes use 40.0 of 140.0 GiB of the GPU memory of worker c-w1",
+            "other processes use 40.0 GiB of 140.0 GiB of the GPU memory of worker c-w1",
         ),
         ({"name": "T4"}, "GPUs: rank 1 has 1 x T4, ranks 0, 2 have 1 x H200."),
     ],
@@ -177,7 +177,7 @@ def test_equal_links_have_no_fault(count):
     ("changes", "words"),
     [
         ({"latency": 0.02}, "a latency of 20 ms (0.1 ms is usual)"),
-        ({"bandwidth": 11e6}, "a bandwidth of 11 MB/s (118 MB/s is usual)"),
+        ({"bandwidth": 11e6}, "a bandwidth of 10 MiB/s (113 MiB/s is usual)"),
     ],
 )
 def test_a_slow_pair_and_a_rank_with_only_slow_links_are_named(count, changes, words):
@@ -215,8 +215,8 @@ def test_a_cluster_without_faults_is_shown_with_its_figures():
     assert lines[0] == "cluster c, backend torch"
     assert lines[2].split()[:8] == ["driver", "-", "lab", "-", "3.11.9", "2.13.0", "-", "0.1.0"]
     assert lines[3].split()[:8] == ["0", "c-w0", "host0", "10.0.0.0", "3.11.7", "2.13.0", "0.28.1", "0.1.0"]
-    assert lines[6].split() == ["0", "-", "1", "0.1", "ms", "118", "MB/s"]
-    assert lines[-2:] == ["all-reduce of 16 MB on 2 ranks: 400 MB/s", "no fault found"]
+    assert lines[6].split() == ["0", "-", "1", "0.1", "ms", "113", "MiB/s"]
+    assert lines[-2:] == ["all-reduce of 16 MiB on 2 ranks: 381 MiB/s", "no fault found"]
     assert repr(preflight()) == str(preflight())
 
 

@@ -47,6 +47,8 @@ class FakeHub:
         self.most_at_once = 0
         self.deletes = 0
         self.busy_deletes = 0
+        self.removed_elsewhere = False
+        self.broken_deletes = 0
         self.busy_starts = 0
         self.start_seconds = 0.0
         self.stop_seconds = 0.0
@@ -117,6 +119,11 @@ class FakeHub:
         if self.busy_deletes:
             self.busy_deletes -= 1
             return web.json_response({"status": 400, "message": "pending spawn, please wait"}, status=400)
+        if self.broken_deletes:
+            self.broken_deletes -= 1
+            if self.removed_elsewhere:
+                del self.servers[request.match_info["name"]]
+            raise web.HTTPInternalServerError
         if self.servers.pop(request.match_info["name"], None) is None:
             raise web.HTTPNotFound
         await asyncio.sleep(self.stop_seconds)
@@ -443,6 +450,20 @@ async def test_a_worker_that_does_not_stop_is_named(fake, workers):
     await start(workers, ["c-w0"])
     fake.busy_deletes = 1000
     with pytest.raises(DeadlineError, match=r"did not stop worker c-w0 within 1.5 s; stop it on the hub's home page"):
+        await workers.stop(["c-w0"])
+
+
+async def test_a_worker_that_another_client_removes_meanwhile_is_stopped(fake, workers):
+    await start(workers, ["c-w0"])
+    fake.broken_deletes, fake.removed_elsewhere = 1, True
+    await workers.stop(["c-w0"])
+    assert fake.servers == {}
+
+
+async def test_a_server_error_of_the_hub_is_raised_while_the_worker_exists(fake, workers):
+    await start(workers, ["c-w0"])
+    fake.broken_deletes = 1
+    with pytest.raises(HubError):
         await workers.stop(["c-w0"])
 
 

@@ -4,6 +4,7 @@ import { useId, useRef, useState, type FormEvent, type JSX } from "react";
 
 import { basename } from "../../format";
 import { RequestError } from "../../net/requestError";
+import { hasRanks, shownState } from "../../state/clusters";
 import { count } from "../../state/forms";
 import type { Cluster } from "../../wire";
 import { usePanelContext } from "../context";
@@ -19,11 +20,11 @@ export function ClusterCard({ cluster }: { cluster: Cluster }): JSX.Element {
     <section className="fd-cluster" aria-label={trans.__("Cluster %1", cluster.name)}>
       <div className="fd-row">
         <h3 className="fd-title">{cluster.name}</h3>
-        <Status of={cluster.state} />
+        <Status of={shownState(cluster)} />
       </div>
       <Facts cluster={cluster} />
       {cluster.error && <Note error>{cluster.error}</Note>}
-      {cluster.notice && <Note>{cluster.notice}</Note>}
+      {cluster.notice && <Note info={!hasRanks(cluster, false)}>{cluster.notice}</Note>}
       <Buttons cluster={cluster} />
       {cluster.workers.length > 0 && (
         <ul className="fd-workers" aria-label={trans.__("Workers of %1", cluster.name)}>
@@ -102,7 +103,7 @@ function Buttons({ cluster }: { cluster: Cluster }): JSX.Element {
   );
 }
 
-/** Return a function that stops a cluster. If a run is active, the function first asks the user for confirmation. */
+/** Return a function that stops a cluster. If a run or variables would be lost, the function asks the user first. */
 function useStop(cluster: Cluster): () => Promise<void> {
   const { model, trans, confirm } = usePanelContext();
   const ask = () =>
@@ -111,9 +112,16 @@ function useStop(cluster: Cluster): () => Promise<void> {
       trans.__("A run is active on this cluster and stops too. Its metrics and logs are kept."),
       trans.__("Stop both"),
     );
+  const askForVariables = () =>
+    confirm(
+      trans.__("Stop cluster %1?", cluster.name),
+      trans.__("Its ranks and the variables on them are lost."),
+      trans.__("Stop"),
+    );
   return async () => {
     await model.attempt(async () => {
       if (cluster.runs.length) return (await ask()) ? model.api.stopCluster(cluster.name, true) : null;
+      if (hasRanks(cluster, true) && !(await askForVariables())) return null;
       try {
         return await model.api.stopCluster(cluster.name, false);
       } catch (error) {

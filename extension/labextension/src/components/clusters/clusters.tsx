@@ -2,7 +2,7 @@
 
 import { useState, type JSX } from "react";
 
-import type { PanelState } from "../../state/reducer";
+import { isKnown } from "../../state/reducer";
 import { usePanelContext, usePanelState } from "../context";
 import { Empty } from "../parts";
 import { ClusterCard } from "./cluster";
@@ -28,7 +28,7 @@ export function Clusters({ starting, setStarting }: Props): JSX.Element {
   return (
     <>
       {form && <StartForm resources={resources} clusters={clusters} onDone={close} />}
-      {!form && !clusters.length && <NoCluster hub={hub} />}
+      {!form && !clusters.length && <NoCluster />}
       <div className="fd-row">
         {hub && !form && (
           <button type="button" className="fd-main" autoFocus={closed} onClick={() => setStarting(true)}>
@@ -48,8 +48,12 @@ export function Clusters({ starting, setStarting }: Props): JSX.Element {
   );
 }
 
-function NoCluster({ hub }: { hub: PanelState["hub"] }): JSX.Element {
+/** Says that there is no cluster, unless the server or the hub is down, as there may be clusters then. */
+function NoCluster(): JSX.Element {
   const { trans } = usePanelContext();
+  const state = usePanelState();
+  const { hub } = state;
+  if (!isKnown(state)) return <Empty title={trans.__("The clusters are unknown until the server answers")} />;
   return (
     <Empty title={trans.__("No cluster yet")}>
       <p>

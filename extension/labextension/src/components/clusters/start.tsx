@@ -26,7 +26,8 @@ export function StartForm({ resources, clusters, onDone }: Props): JSX.Element {
   const { model, trans } = usePanelContext();
   const [form, setForm] = useState(() => emptyForm(resources, clusters));
   const [busy, setBusy] = useState(false);
-  const errors = validate(form, resources, clusters);
+  // While the request is under way, the list may already contain the cluster that it starts.
+  const errors = validate(form, resources, busy ? [] : clusters);
   const profile = profileOf(form, resources);
   const change = (part: Partial<Form>) => setForm({ ...form, ...part });
   const submit = async (event: FormEvent) => {

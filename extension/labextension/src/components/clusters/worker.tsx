@@ -54,13 +54,7 @@ function IdleAndLog({ worker }: { worker: Worker }): JSX.Element {
 
 function WorkerName({ worker }: { worker: Worker }): JSX.Element {
   const { trans } = usePanelContext();
-  const title = worker.host ? trans.__("on %1", worker.host) : undefined;
-  if (!worker.url || worker.state !== "ready") return <strong title={title}>{worker.name}</strong>;
-  return (
-    <a href={worker.url} target="_blank" rel="noreferrer" title={title} aria-label={trans.__("Open %1", worker.name)}>
-      {worker.name}
-    </a>
-  );
+  return <strong title={worker.host ? trans.__("on %1", worker.host) : undefined}>{worker.name}</strong>;
 }
 
 function Ranks({ worker }: { worker: Worker }): JSX.Element | null {
@@ -87,7 +81,7 @@ function Starting({ worker }: { worker: Worker }): JSX.Element {
   return (
     <>
       <Progress label={trans.__("Start of %1", worker.name)} text={place} value={worker.percent} />
-      {worker.message && <Note>{worker.message}</Note>}
+      {worker.message && <Note info>{worker.message}</Note>}
     </>
   );
 }

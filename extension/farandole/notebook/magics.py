@@ -25,6 +25,7 @@ from farandole.notebook.help import explained, similar_option
 from farandole.notebook.listing import RunList
 from farandole.notebook.script import split_line
 from farandole.notebook.show import RankPrinter
+from farandole.notebook.sinks.mlflow import check_mlflow
 from farandole.notebook.tensorboard import check_tensorboard
 from farandole.notebook.watcher import Watcher
 from farandole.runs.store import RunStore
@@ -94,6 +95,7 @@ class FarandoleMagics(Magics):
         help="continue from a run's checkpoint (default: the newest run's)",
     )
     @argument("--tensorboard", action="store_true", help="also write TensorBoard event files into the run's folder")
+    @argument("--mlflow", metavar="URI", help="also send the run to this MLflow tracking server or store")
     @argument(
         "--detach", "-d", action="store_true", help="return at once; `%%runs wait ID` and `%%runs stop ID` find the run"
     )
@@ -110,7 +112,9 @@ class FarandoleMagics(Magics):
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
-        watcher = Watcher(cluster, tensorboard=options.tensorboard, lines=not options.detach)
+        if options.mlflow is not None:
+            check_mlflow()
+        watcher = Watcher(cluster, tensorboard=options.tensorboard, mlflow=options.mlflow, lines=not options.detach)
         try:
             cluster.train(
                 script.code if script else cell or "",

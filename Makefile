@@ -105,7 +105,7 @@ bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clus
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
 clean: ## remove the files that these targets created in the checkout, except the wheel cache, dist/ and .farandole/
-	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
+	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
 
 # --- setup, with a stamp file for each step ---
 

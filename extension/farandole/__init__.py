@@ -66,7 +66,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics and the display for runs. IPython calls this function for ``%load_ext farandole``."""
-    from farandole.notebook.chart import show_runs
+    from farandole.notebook.display import show_runs
     from farandole.notebook.help import ask_for_help
     from farandole.notebook.magics import FarandoleMagics
 

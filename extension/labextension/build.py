@@ -1,4 +1,4 @@
-"""Builds the JupyterLab extension and the dashboard, and copies them into the Python package.
+"""Builds the JupyterLab extension and copies it into the Python package.
 
 A build needs Node and about 500 MB of npm packages. Builds are therefore cached by a hash of their sources, in
 ``${XDG_CACHE_HOME:-~/.cache}/farandole/labextension``. Run this script with Node's folder on PATH:
@@ -23,9 +23,9 @@ from wire_types import typescript
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "farandole"
-PRODUCTS = {"labextension": PACKAGE / "labextension", "static": PACKAGE / "notebook" / "static"}
+PRODUCT = PACKAGE / "labextension"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "labextension"
-SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "bundle.mjs", "src", "style", "schema")
+SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "src", "style", "schema")
 KEPT = 5
 
 
@@ -37,7 +37,7 @@ def write_types() -> None:
 
 
 def source_hash() -> str:
-    """Return a hash of all files from which the extension and the dashboard are built."""
+    """Return a hash of all files from which the extension is built."""
     roots = [HERE / name for name in SOURCES]
     files = sorted(path for root in roots for path in (root.rglob("*") if root.is_dir() else [root]) if path.is_file())
     found = hashlib.sha256()
@@ -69,17 +69,15 @@ def build() -> None:
         shutil.rmtree(HERE / "lib", ignore_errors=True)
         npm("run", "build")
         keep(kept)
-    for name, folder in PRODUCTS.items():
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(kept / name, folder)
+    shutil.rmtree(PRODUCT, ignore_errors=True)
+    shutil.copytree(kept, PRODUCT)
 
 
 def keep(folder: Path) -> None:
     """Add a build to the cache atomically, and remove the oldest builds from the cache."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=".") as made:
-        for name, product in PRODUCTS.items():
-            shutil.copytree(product, Path(made) / "built" / name)
+        shutil.copytree(PRODUCT, Path(made) / "built")
         try:
             (Path(made) / "built").rename(folder)
         except OSError:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from farandole.notebook.display import RUN_TYPE
 from playwright.sync_api import expect
 
 from hub.process import wait_until
@@ -42,7 +43,8 @@ def test_the_first_notebook_from_login_to_accuracy(lab: Lab):
     show(training.locator(".fd"))
     lab.shoot("dashboard")
     expect(training.locator(".fd-status")).to_have_text("finished", timeout=90_000)
-    expect(training.locator("img[alt*=accuracy]")).to_be_attached()
+    expect(training.locator(".fd-chart", has_text="accuracy")).to_have_count(1)
+    expect(training.locator("img")).to_have_count(0)
 
     expect(lab.cell_with("%cluster stop")).to_contain_text("cluster 'main' is stopped", timeout=150_000)
     results = lab.cell_with("results = pd.DataFrame").locator(".jp-OutputArea")
@@ -65,7 +67,7 @@ def test_a_run_survives_a_reload_and_is_stopped(hub: RunningHub, lab: Lab):
     lab.open_notebook("grace", saved.name)
     expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=90_000)
     wait_for_points(lab.run_cell(1), "loss", 10)
-    wait_until(lambda: "widget-view" in saved.read_text(encoding="utf-8"), 30)
+    wait_until(lambda: RUN_TYPE in saved.read_text(encoding="utf-8"), 30)
 
     lab.page.reload()
     slow = lab.cell(1)

@@ -1,16 +1,22 @@
-"""Tests that progress bars of ranks move in JupyterLab, and that a page with a dashboard gets no lines of progress."""
+"""Tests that progress bars of ranks move in JupyterLab, and that a run is shown once, also on the next day."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from farandole.notebook.display import RUN_TYPE
+from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 from hub.process import wait_until
-from tests.browser.lab import write_notebook
+from tests.browser.lab import points, wait_for_points, write_notebook
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Locator
 
     from tests.browser.lab import Lab
@@ -26,6 +32,15 @@ from tqdm import tqdm
 for batch in tqdm(range(100), desc="batches"):
     time.sleep(0.1)
 print("after")
+"""
+REPORT = """\
+%%distributed_train --name kept
+import time
+import farandole as fd
+
+for step in range(20):
+    time.sleep(0.2)
+    fd.report(step=step, loss=1 / (step + 1))
 """
 NOTEBOOK = """\
 %%distributed --ranks 0
@@ -74,3 +89,57 @@ def test_bars_and_tables_of_ranks_move_in_place(hub: RunningHub, lab: Lab):
     wait_until(lambda: "row 30" in cell.inner_text(), 10)
     assert cell.locator("table").count() == 1
     lab.shoot("tables")
+
+
+def outputs_of(notebook: Path, index: int) -> list[dict[str, Any]]:
+    """Return the data of the displays below a cell of a saved notebook."""
+    cell = json.loads(notebook.read_text(encoding="utf-8"))["cells"][index]
+    return [output["data"] for output in cell["outputs"] if "data" in output]
+
+
+def stop_server(hub: RunningHub, user: str) -> None:
+    """Stop the user's notebook server, with all kernels."""
+    token = hub.token_for(user, ["self"])
+    wait_until(lambda: hub.api(token, "DELETE", f"/hub/api/users/{user}/server").status_code == 204, 60)
+
+
+@pytest.mark.timeout(300)
+def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: RunningHub, lab: Lab):
+    home = hub.state / "homes" / "hamilton"
+    home.mkdir(parents=True, exist_ok=True)
+    saved = home / "kept.ipynb"
+    write_notebook(saved, START, REPORT)
+    lab.log_in("hamilton")
+    lab.start_server("hamilton", "lean")
+    lab.open_notebook("hamilton", saved.name)
+    expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=90_000)
+    cell = lab.run_cell(1)
+    expect(cell.locator(".fd-status")).to_have_text("running", timeout=30_000)
+    wait_for_points(cell, "loss", 3)
+    expect(cell.locator(".fd-status")).to_have_text("finished", timeout=60_000)
+    wait_until(lambda: points(cell, "loss") == 20, 10)
+    expect(cell.locator(".fd-chart, img")).to_have_count(1)
+    wait_until(lambda: "finished" in str(outputs_of(saved, 1)), 30)
+    [output] = outputs_of(saved, 1)
+    assert {RUN_TYPE, "image/svg+xml"} < set(output)
+
+    stop_server(hub, "hamilton")
+    lab.start_server("hamilton", "lean")
+    lab.open_notebook("hamilton", saved.name)
+    cell = lab.cell(1)
+    expect(cell.locator(".fd-status")).to_have_text("finished", timeout=30_000)
+    assert points(cell, "loss") == 20
+    expect(cell.locator(".fd-chart")).to_have_count(1)
+    expect(lab.page.get_by_text("Error displaying widget")).to_have_count(0)
+    lab.shoot("kept-run")
+
+    # The run is deleted, so only the picture is left, as it is on a page without a server.
+    shutil.rmtree(home / "farandole" / "runs" / output[RUN_TYPE]["run"])
+    lab.page.reload()
+    picture = lab.cell(1).locator("img[alt*=loss]")
+    expect(picture).to_be_visible(timeout=30_000)
+    expect(lab.cell(1).locator(".fd-status")).to_have_count(0)
+    lab.shoot("deleted-run")
+    page, _ = HTMLExporter().from_filename(saved)
+    assert page.count('alt="loss: last') == 1
+    assert " object at 0x" not in page

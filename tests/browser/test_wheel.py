@@ -1,4 +1,4 @@
-"""Tests that the wheel installs the panel in JupyterLab and in Notebook 7 on a machine without Node.js."""
+"""Tests that the wheel installs the extension in JupyterLab and in Notebook 7 on a machine without Node.js."""
 
 from __future__ import annotations
 
@@ -11,21 +11,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from farandole.notebook.display import run_bundle
+from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.store import RunStore
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import expect
 
 from hub.process import wait_until
-from tests.browser.lab import ARTIFACTS, write_notebook
+from tests.browser.lab import ARTIFACTS, points, wait_for_points, write_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 MENU_MS = 5000
 END_SECONDS = 20
+START = "%load_ext farandole\n%cluster start --local --ranks 2 --backend none"
+RUN = """\
+%%distributed_train --name live
+import time
+import farandole as fd
+
+for step in range(2000):
+    time.sleep(0.2)
+    fd.report(step=step, loss=1 / (step + 1))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +60,8 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
     """A notebook that is open in JupyterLab or Notebook 7. Its server has only the environment `bare`."""
     program = request.param
     write_notebook(tmp_path / "first.ipynb", "")
+    write_notebook(tmp_path / "live.ipynb", START, RUN)
+    write_kept(tmp_path)
     own = {"HOME": str(tmp_path), "PATH": str(bare / "bin"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     assert shutil.which("node", path=own["PATH"]) is None
     command = [bare / "bin/jupyter", program, "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
@@ -71,6 +86,53 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
             # A server that is stopped during a request may hang, because a thread of anyio waits for the event loop.
             server.kill()
             server.wait()
+
+
+def write_kept(home: Path) -> None:
+    """Write a notebook that shows two runs of earlier days, of which one has been deleted since."""
+    write_notebook(home / "kept.ipynb", "1", "2")
+    store = RunStore(home / "farandole" / "runs")
+    notebook = json.loads((home / "kept.ipynb").read_text(encoding="utf-8"))
+    for name, cell in zip(("kept", "deleted"), notebook["cells"], strict=True):
+        run = store.create(code="", backend="none", size=1, workers=["w"], name=name)
+        run.add_records(0, report_to_json(Report(rank=0, time=1.0, step=1, values={"loss": 0.5})))
+        run.finish(Status.FINISHED)
+        cell["outputs"] = [{"output_type": "display_data", "data": run_bundle(run), "metadata": {}}]
+    shutil.rmtree(run.folder)
+    (home / "kept.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+
+
+def cell_of(page: Page, notebook: str, index: int) -> Locator:
+    """Open another notebook, unless it is open, and return one of its cells."""
+    if notebook not in page.url:
+        page.goto(re.sub(r"\w+\.ipynb", notebook, page.url))
+    return page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+
+@pytest.mark.timeout(400)
+def test_a_kept_run_is_drawn_and_a_deleted_one_is_a_picture(page: Page) -> None:
+    kept, deleted = (cell_of(page, "kept.ipynb", index) for index in (0, 1))
+    expect(kept.locator(".fd-status")).to_have_text("finished", timeout=DEADLINE * 1000)
+    expect(kept.locator(".fd-chart")).to_have_count(1)
+    expect(deleted.locator("img[alt*=loss]")).to_be_visible()
+    expect(deleted.locator(".fd-status")).to_have_count(0)
+    page.screenshot(path=ARTIFACTS / f"kept-{'notebook' if '/notebooks/' in page.url else 'lab'}.png")
+
+
+@pytest.mark.timeout(400)
+def test_a_run_is_drawn_live_and_stopped(page: Page) -> None:
+    start, run = (cell_of(page, "live.ipynb", index) for index in (0, 1))
+    start.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    expect(start).to_contain_text("2 ranks", timeout=DEADLINE * 1000)
+    page.keyboard.press("Shift+Enter")
+    wait_for_points(run, "loss", 5)
+    wait_for_points(run, "loss", points(run, "loss") + 5)
+    expect(run.locator("img")).to_have_count(0)
+    run.get_by_role("button", name="Stop", exact=True).click()
+    expect(run.locator(".fd-status")).to_have_text("interrupted", timeout=DEADLINE * 1000)
+    expect(run.locator(".fd-chart")).to_have_count(1)
+    page.screenshot(path=ARTIFACTS / f"live-{'notebook' if '/notebooks/' in page.url else 'lab'}.png")
 
 
 @pytest.mark.timeout(400)

@@ -5,7 +5,7 @@ import re
 import pytest
 from farandole import load_run
 from farandole.exceptions import DeadlineError, RankDiedError, RankError, UsageError
-from farandole.notebook.dashboard import Dashboard
+from farandole.notebook.display import RUN_TYPE
 from farandole.protocol import Status
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -68,14 +68,14 @@ def test_push_and_pull(shell):
     assert shell.user_ns["z"] == {0: [1, 2, 3, 0], 1: [1, 2, 3, 1]}
 
 
-def test_a_training_cell_shows_a_dashboard_and_saves_a_picture_and_a_run(shell):
+def test_a_training_cell_shows_and_saves_a_run(shell):
     captured, _ = output_of(shell, "distributed_train", "--name first --output run --tensorboard", train())
     run = shell.user_ns["run"]
     assert (run.status, run.name, run.result[0]) == (Status.FINISHED, "first", 16)
-    kinds = [kind for output in captured.outputs for kind in output.data]
-    assert "application/vnd.jupyter.widget-view+json" in kinds
-    last = captured.outputs[-1].data
-    assert "image/svg+xml" in last or "<svg" in last.get("text/html", "")
+    first, last = (output.data for output in captured.outputs if RUN_TYPE in output.data)
+    assert first[RUN_TYPE] == last[RUN_TYPE] == {"run": run.id, "version": 1}
+    assert "running" in first["text/plain"]
+    assert "image/svg+xml" in last
     assert len(load_run(run.id)) == 2 * 16
     assert list(run.folder.rglob("events.out.tfevents*"))
 
@@ -96,29 +96,13 @@ def test_a_failed_training_cell_saves_its_picture_and_raises(shell):
         assert isinstance(shell.run_cell("%%distributed\n1 / 0").error_in_exec, RankError)
 
 
-def test_the_stop_button_ends_a_run(shell, monkeypatch):
-    from farandole.notebook import watcher
-
-    class PressedDashboard(Dashboard):
-        def refresh(self, **options):
-            super().refresh(**options)
-            if self._run.series():
-                self._take_message(self, {"type": "stop"}, [])
-
-    monkeypatch.setattr(watcher, "Dashboard", PressedDashboard)
-    with capture_output(), pytest.raises(RankError, match="the cell was stopped on all ranks"):
-        shell.run_cell_magic("distributed_train", "--name pressed", train(epochs=100_000))
-    _, listed = output_of(shell, "runs", "")
-    assert (listed.runs[0].name, listed.runs[0].status) == ("pressed", Status.INTERRUPTED)
-
-
 def test_runs_are_listed_and_shown(shell):
     _, listed = output_of(shell, "runs", "")
     names = [info.name for info in listed.runs]
-    assert {"first", "broken", "pressed"} <= set(names)
+    assert {"first", "broken"} <= set(names)
     assert "first" in listed._repr_html_()
     captured, _ = output_of(shell, "runs", "show first")
-    assert captured.outputs
+    assert captured.outputs[0].data[RUN_TYPE]["run"] == next(info.id for info in listed.runs if info.name == "first")
 
 
 def error_of(shell, cell):
@@ -169,7 +153,7 @@ def test_a_detached_run_returns_immediately_and_can_be_waited_for(shell, tmp_pat
     end = tmp_path / "end"
     code = ONE_BY_ONE.replace("END", repr(str(end)))
     captured, _ = output_of(shell, "distributed_train", "--name apart --detach -o apart", code)
-    assert "application/vnd.jupyter.widget-view+json" in captured.outputs[0].data
+    assert RUN_TYPE in captured.outputs[0].data
     run = shell.user_ns["apart"]
     assert run.status is Status.RUNNING
     _, listed = output_of(shell, "runs", "")

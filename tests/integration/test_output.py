@@ -6,13 +6,13 @@ import nbformat
 import pytest
 from farandole import Cluster
 from farandole.exceptions import RankError
+from farandole.notebook.display import RUN_TYPE
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
 from nbclient import NotebookClient
 
 from tests.cells import text
 
-VIEW_TYPE = "application/vnd.jupyter.widget-view+json"
 TQDM = """
 import time
 from tqdm import tqdm
@@ -156,7 +156,7 @@ def test_a_run_in_the_background_keeps_only_the_last_state_of_its_bars(cluster):
     assert "after\n" in text(blocks)
 
 
-def test_a_client_without_widgets_gets_lines_of_progress(tmp_path, monkeypatch):
+def test_a_client_that_is_no_page_gets_lines_of_progress_and_one_picture(tmp_path, monkeypatch):
     monkeypatch.setenv("FARANDOLE_RUNS", str(tmp_path / "runs"))
     (tmp_path / "train.py").write_text(
         "import sys, time, farandole as fd\nfor step in fd.track(range(30), 'steps'):\n"
@@ -172,8 +172,10 @@ def test_a_client_without_widgets_gets_lines_of_progress(tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = notebook.cells[2].outputs
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
-    [dashboard] = [output.data for output in outputs if VIEW_TYPE in output.get("data", {})]
-    assert dashboard["text/plain"].startswith("Run lines (")
+    [picture] = [output.data for output in outputs if "data" in output]
+    assert set(picture) == {RUN_TYPE, "text/html", "image/svg+xml", "text/plain"}
+    assert picture["text/plain"].startswith("Run lines (")
+    assert "finished" in picture["text/plain"]
     assert " · running · 0:0" in printed
     assert "steps " in printed
     assert "loss 1" in printed

@@ -1,1 +1,1 @@
-"""The notebook interface of Farandole: the magics, the live dashboard of a run, and its static chart."""
+"""The notebook interface of Farandole: the magics, and the output that shows a run."""

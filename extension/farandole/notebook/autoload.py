@@ -29,12 +29,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         shell.magics_manager.register_lazy(name, "farandole", kind)
     if shell.display_formatter is not None:
         bundles = shell.display_formatter.mimebundle_formatter
-        bundles.for_type_by_name("farandole.runs.run", "Run", _static_bundle)
+        bundles.for_type_by_name("farandole.runs.run", "Run", _run_bundle)
     if ask_for_help not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(ask_for_help)
 
 
-def _static_bundle(run: Any) -> dict[str, str]:
-    from farandole.notebook.chart import static_bundle
+def _run_bundle(run: Any) -> dict[str, Any]:
+    from farandole.notebook.display import run_bundle
 
-    return static_bundle(run)
+    return run_bundle(run)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.core.display_functions import publish_display_data
 
 from farandole.exceptions import RunNotFoundError
-from farandole.notebook.chart import static_bundle
+from farandole.notebook.display import run_bundle
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.watcher import Watcher
 
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
 
 def show_again(cluster: Cluster) -> None:
-    """Show dashboard and output of each run that `%cluster attach` has taken over, and the chart if it has ended."""
+    """Show dashboard and output of each run that `%cluster attach` has taken over."""
     for background in cluster.background.values():
-        watcher = Watcher(cluster)
-        background.watch(watcher)
+        background.watch(Watcher())
         background.show(RankPrinter())
-        if background.run.status.ended:
-            watcher.leave_picture()
 
 
 def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str, timeout: float | None) -> None:
@@ -41,7 +38,7 @@ def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str,
         background[run_id].wait(RankPrinter(), timeout)
     finally:
         if background[run_id].run.status.ended:
-            publish_display_data(static_bundle(background[run_id].run))
+            publish_display_data(run_bundle(background[run_id].run))
 
 
 def stop(cluster: Cluster, key: str) -> None:

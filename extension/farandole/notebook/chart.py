@@ -1,4 +1,4 @@
-"""Draws the static view of a run: an SVG chart and a table that remain in a saved notebook.
+"""Draws the static view of a run: an SVG chart and a table, which every viewer of a saved notebook can show.
 
 The colours have medium brightness and the background is transparent, so that the chart is readable in light and dark
 themes.
@@ -12,13 +12,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from farandole.reading import printable
-from farandole.runs.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from IPython.core.interactiveshell import InteractiveShell
-
+    from farandole.runs.run import Run
     from farandole.runs.series import Point, Series
 
 PANEL = (420, 230)
@@ -201,13 +199,13 @@ def as_html(rows: Sequence[Sequence[str]]) -> str:
     return f'<table style="border-collapse:collapse;color:inherit"><tr>{"</tr><tr>".join(lines)}</tr></table>'
 
 
-def static_bundle(run: Run) -> dict[str, str]:
-    """Return the chart and the table of a run as a MIME bundle of HTML, SVG and plain text.
+def static_bundle(run: Run, line: str) -> dict[str, str]:
+    """Return the chart and the table of a run below ``line``, as a MIME bundle of HTML, SVG and plain text.
 
     Every notebook viewer can show at least one of these formats. If the run has no reports, the bundle has no SVG, and
     the other formats say so.
     """
-    series, line = run.series(), summary(run)
+    series = run.series(by_rank=False)
     rows = table(series, [view.rank for view in run.ranks()])
     notes = [text for text in (run.error, *run.notices) if text]
     text = "\n".join([line, *notes, *([as_text(rows)] if series else ["no reports"])])
@@ -222,9 +220,3 @@ def static_bundle(run: Run) -> dict[str, str]:
     if len(series) > MOST_PANELS:
         html += f"<p>The chart shows the first {MOST_PANELS} of {len(series)} series.</p>"
     return {"text/html": html, "image/svg+xml": svg(series, title=line), "text/plain": text}
-
-
-def show_runs(shell: InteractiveShell) -> None:
-    """Make IPython show the chart and the table of a run when the last expression of a cell is a `Run`."""
-    if shell.display_formatter is not None:
-        shell.display_formatter.mimebundle_formatter.for_type(Run, static_bundle)

@@ -20,7 +20,7 @@ from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.world.backends import check_backend
 from farandole.exceptions import NoClusterError, TransferError, UsageError
 from farandole.notebook.background import show_again, stop, wait_for
-from farandole.notebook.chart import static_bundle
+from farandole.notebook.display import run_bundle
 from farandole.notebook.help import explained, similar_option
 from farandole.notebook.listing import RunList
 from farandole.notebook.script import split_line
@@ -114,7 +114,7 @@ class FarandoleMagics(Magics):
             check_tensorboard()
         if options.mlflow is not None:
             check_mlflow()
-        watcher = Watcher(cluster, tensorboard=options.tensorboard, mlflow=options.mlflow, lines=not options.detach)
+        watcher = Watcher(tensorboard=options.tensorboard, mlflow=options.mlflow, lines=not options.detach)
         try:
             cluster.train(
                 script.code if script else cell or "",
@@ -129,7 +129,7 @@ class FarandoleMagics(Magics):
             )
         finally:
             if not options.detach:
-                watcher.leave_picture()
+                watcher.finish()
             if options.output and watcher.run is not None:
                 self._namespace()[options.output] = watcher.run
 
@@ -181,7 +181,7 @@ class FarandoleMagics(Magics):
         if options.id is None:
             raise UsageError(f"`%runs {options.action}` needs the id or the name of a run; `%runs` lists the runs")
         if options.action == "show":
-            publish_display_data(static_bundle(store.load(options.id)))
+            publish_display_data(run_bundle(store.load(options.id)))
         elif options.action == "wait":
             wait_for(store, background, options.id, options.timeout)
         else:

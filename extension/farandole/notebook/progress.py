@@ -1,4 +1,4 @@
-"""Describes the progress of a run in lines of text, for clients that do not show the dashboard."""
+"""Describes the progress of a run in lines of text, for clients that do not draw the run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from farandole.reading import printable
 from farandole.runs.view import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from farandole.runs.run import Run
 
 FIRST_SECONDS = 10.0
@@ -39,11 +37,10 @@ def _value(value: float | None) -> str:
 
 
 class ProgressLines:
-    """Prints `progress_line` from time to time during a run, unless ``is_shown()`` is true."""
+    """Prints `progress_line` from time to time during a run."""
 
-    def __init__(self, run: Run, is_shown: Callable[[], bool]) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._is_shown = is_shown
         self._seconds = FIRST_SECONDS
         self._due = time.monotonic() + FIRST_SECONDS
 
@@ -53,5 +50,4 @@ class ProgressLines:
             return
         self._seconds = min(2 * self._seconds, MOST_SECONDS)
         self._due = time.monotonic() + self._seconds
-        if not self._is_shown():
-            print(progress_line(self._run), flush=True)
+        print(progress_line(self._run), flush=True)

@@ -1,21 +1,17 @@
-"""Shows the dashboard of a run while the run is active, and a static chart after it has ended."""
+"""Shows a run in the output of its cell, and sends it to TensorBoard and to experiment trackers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from IPython.core.display_functions import display, publish_display_data
-
-from farandole.notebook.chart import static_bundle
-from farandole.notebook.dashboard import Dashboard
+from farandole.notebook.display import RunDisplay
 from farandole.notebook.progress import ProgressLines
 from farandole.notebook.sinks.delivery import Delivery
 from farandole.notebook.sinks.mlflow import MLflowTracker
 from farandole.notebook.tensorboard import TensorBoardWriter
 
 if TYPE_CHECKING:
-    from farandole.driver.cluster import Cluster
     from farandole.runs.run import Run
 
 TRACKER_SECONDS = 10
@@ -23,36 +19,34 @@ TRACKER_SECONDS = 10
 
 
 class Watcher:
-    """Shows the dashboard of a run, optionally writes TensorBoard event files, and shows a static chart at the end.
+    """Shows a run until its end, and optionally writes TensorBoard event files.
 
     With ``mlflow``, an MLflow tracking URI, it also sends the run there.
-    With ``lines``, it also prints the progress of the run now and then if no page shows the dashboard.
+    With ``lines``, it also prints the progress of the run now and then if the client is no page with notebooks.
     """
 
-    def __init__(
-        self, cluster: Cluster, *, tensorboard: bool = False, mlflow: str | None = None, lines: bool = False
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, *, tensorboard: bool = False, mlflow: str | None = None, lines: bool = False) -> None:
         self._tensorboard = tensorboard
         self._mlflow = mlflow
         self._lines = lines
         self.run: Run | None = None
+        self._display: RunDisplay | None = None
         self._writer: TensorBoardWriter | None = None
         self._delivery: Delivery | None = None
 
     def __call__(self, run: Run) -> Callable[[], None]:
-        """Show the dashboard of ``run`` and return a function that refreshes the dashboard."""
+        """Show ``run`` and return a function that refreshes the display."""
         self.run = run
-        dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
-        display(dashboard)
-        lines = ProgressLines(run, lambda: dashboard.shown) if self._lines else None
+        display = self._display = RunDisplay(run)
+        # Pages with notebooks name the cell in their request, and they update displays. Other clients may not.
+        lines = ProgressLines(run) if self._lines and not run.info.cell else None
         if self._tensorboard:
             self._writer = TensorBoardWriter(run)
         if self._mlflow is not None:
             self._delivery = Delivery(run, MLflowTracker(self._mlflow))
 
         def refresh() -> None:
-            dashboard.refresh()
+            display.refresh()
             if lines is not None:
                 lines.refresh()
             if run.status.ended:
@@ -60,13 +54,13 @@ class Watcher:
 
         return refresh
 
-    def leave_picture(self) -> None:
-        """Close the event files, and show a static chart and table of the run if it has ended."""
+    def finish(self) -> None:
+        """Close the event files and the delivery. If the run has ended, show it as it is then, with all notices."""
         self._close()
         if self._delivery is not None:
             self._delivery.wait(TRACKER_SECONDS)
-        if self.run is not None and self.run.status.ended:
-            publish_display_data(static_bundle(self.run))
+        if self._display is not None:
+            self._display.refresh()
 
     def _close(self) -> None:
         """Close the event files and the delivery, unless an earlier call has already closed them."""

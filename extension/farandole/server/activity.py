@@ -24,7 +24,7 @@ class ActivityKernelManager(AsyncMappingKernelManager):
     """Jupyter Server's kernel manager that also tracks which requests its kernels execute.
 
     Jupyter Server's own ``execution_state`` is not sufficient, because it becomes idle after any request. This includes
-    requests that a subshell answers while the main shell is still computing, such as the messages of a dashboard.
+    requests that a subshell answers while the main shell is still computing, such as the messages of a widget.
     """
 
     def __init__(self, **options: Any) -> None:

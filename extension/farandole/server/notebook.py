@@ -24,7 +24,7 @@ RESTORE_TARGET = "jupyter.widget.control"
 class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
     """Jupyter Server's websocket connection, extended to answer a page that is reloaded while a cell is running.
 
-    Before JupyterLab restores a widget, such as the dashboard, it sends two kinds of requests on the shell channel.
+    Before JupyterLab restores a widget, it sends two kinds of requests on the shell channel.
     These requests would wait there until the cell has finished, so this class handles them differently:
 
     - A ``kernel_info_request`` is also sent on the control channel. The reply is forwarded to the page as if it came

@@ -9,7 +9,7 @@ function fill(text: string, values: unknown[]): string {
   return text.replace(/%(\d)/g, (_, place: string) => String(values[Number(place) - 1]));
 }
 
-/** A translator that returns the English texts. Widgets such as the dashboard cannot access JupyterLab's translator. */
+/** A translator that returns the English texts, for components that are rendered without JupyterLab. */
 export const ENGLISH: Translator = {
   __: (text, ...values: unknown[]) => fill(text, values),
   _n: (one, many, count, ...values: unknown[]) => fill(count === 1 ? one : many, [count, ...values]),

@@ -9,6 +9,7 @@ export const Plugins = {
   status: "farandole:status",
   marks: "farandole:marks",
   completion: "farandole:completion",
+  renderer: "farandole:renderer",
 } as const;
 
 export const Commands = {

@@ -9,6 +9,7 @@ import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } fro
 import { ICommandPalette } from "@jupyterlab/apputils";
 import { ICompletionProviderManager } from "@jupyterlab/completer";
 import { INotebookTracker } from "@jupyterlab/notebook";
+import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { ITranslator, nullTranslator } from "@jupyterlab/translation";
 
@@ -16,8 +17,10 @@ import { Commands, PANEL_ID, Plugins } from "./ids";
 import { Api } from "./net/api";
 import { addCommands } from "./plugins/commands";
 import { RankCompleter } from "./plugins/completer";
+import { contextOf } from "./plugins/context";
 import { markCells } from "./plugins/marks";
 import { PanelWidget } from "./plugins/panel";
+import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
 import { IPanelModel, PanelModel } from "./state/model";
 
@@ -92,4 +95,18 @@ const completion: JupyterFrontEndPlugin<void> = {
   },
 };
 
-export default [model, panel, snippets, status, marks, completion];
+const renderer: JupyterFrontEndPlugin<void> = {
+  id: Plugins.renderer,
+  description: "Shows runs in the outputs of cells.",
+  autoStart: true,
+  requires: [IPanelModel, IRenderMimeRegistry],
+  activate: (app: JupyterFrontEnd, state: IPanelModel, registry: IRenderMimeRegistry) => {
+    const context = contextOf(app, state, true);
+    // Untrusted notebooks may use this renderer, as it shows nothing of the output but the static forms, for which
+    // JupyterLab's renderers apply. The rank is better than those of the static forms.
+    const createRenderer = () => new RunRenderer(context, registry);
+    registry.addFactory({ safe: true, mimeTypes: [RUN_TYPE], createRenderer }, 0);
+  },
+};
+
+export default [model, panel, snippets, status, marks, completion, renderer];

@@ -14,7 +14,15 @@ class Observer {
   }
 }
 
-Object.assign(globalThis, { TextDecoder, TextEncoder, ResizeObserver: Observer, IS_REACT_ACT_ENVIRONMENT: true });
+class DragEvent extends Event {}
+
+Object.assign(globalThis, {
+  TextDecoder,
+  TextEncoder,
+  ResizeObserver: Observer,
+  DragEvent,
+  IS_REACT_ACT_ENVIRONMENT: true,
+});
 
 // axe calls this function to recognise icon fonts. jsdom reports an error if it is called.
 if (typeof HTMLCanvasElement !== "undefined") HTMLCanvasElement.prototype.getContext = () => null;

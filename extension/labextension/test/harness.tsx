@@ -2,7 +2,7 @@
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import axe from "axe-core";
-import { act } from "react";
+import { act, type JSX } from "react";
 import { createRoot } from "react-dom/client";
 
 import { PanelContextProvider, type PanelContext } from "../src/components/context";
@@ -34,16 +34,12 @@ export class Harness {
     this.model.start();
   }
 
-  /** Render the panel and open the websocket. */
-  async open(visible = true): Promise<void> {
+  /** Render the panel, or other content in its place, and open the websocket. */
+  async open(visible = true, content: JSX.Element = <Panel />): Promise<void> {
     const { model, confirm, openNotebook, insertTraining } = this;
     const context: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
     await act(async () => {
-      this.reactRoot.render(
-        <PanelContextProvider value={context}>
-          <Panel />
-        </PanelContextProvider>,
-      );
+      this.reactRoot.render(<PanelContextProvider value={context}>{content}</PanelContextProvider>);
       this.socket.onopen?.(new Event("open"));
       await Promise.resolve();
     });

@@ -185,6 +185,11 @@ describe("subscriptions", () => {
     const seen = watchOf([{ logs: [log] }, { seen: true }], {});
     expect([seen.seen, isSame(watch, seen)]).toEqual([true, false]);
   });
+  test("a page with many runs subscribes to the newest, because the server would refuse all of them", () => {
+    const many = Array.from({ length: 60 }, (_, n) => `20260921-0000${n + 10}`);
+    const { runs: requested, logs } = watchOf([{ runs: many, logs: [log] }], {});
+    expect([requested.length + logs.length, requested[0], requested.at(-1)]).toEqual([50, many[11], many[59]]);
+  });
   test("ended subscriptions are found", () => {
     const before = watchOf([{ runs: ["a", "b"], logs: [log] }], {});
     const after = watchOf([{ runs: ["b"] }], {});

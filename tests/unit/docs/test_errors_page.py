@@ -159,7 +159,6 @@ def test_each_raise_has_a_message_on_the_page_or_a_reason_why_not() -> None:
         "name must be different for each profile",
         "unknown key {key}",
         "This state has no part {name}",
-        "the dashboard is not built",
     ],
 )
 def test_messages_that_are_made_far_from_their_raise_are_there(words: str) -> None:

@@ -21,10 +21,9 @@ import pathlib, sys
 pathlib.Path("{calls}").open("a").write(" ".join(sys.argv[1:3]) + "\\n")
 pathlib.Path("node_modules").mkdir(exist_ok=True)
 if sys.argv[1:3] == ["run", "build"]:
-    for product in ("labextension/package.json", "notebook/static/dashboard.js"):
-        built = pathlib.Path("../farandole") / product
-        built.parent.mkdir(parents=True, exist_ok=True)
-        built.write_text(pathlib.Path("src/index.ts").read_text())
+    built = pathlib.Path("../farandole/labextension/package.json")
+    built.parent.mkdir(parents=True, exist_ok=True)
+    built.write_text(pathlib.Path("src/index.ts").read_text())
 """
 
 
@@ -34,11 +33,11 @@ class Checkout:
     def __init__(self, folder: Path, cache: Path) -> None:
         self.lab, self.calls = folder / "extension" / "labextension", folder / "calls"
         package = folder / "extension" / "farandole"
-        self.built = [package / "labextension" / "package.json", package / "notebook" / "static" / "dashboard.js"]
+        self.built = package / "labextension" / "package.json"
         self.wire = package / "server" / "panel" / "wire.py"
         for made in (self.lab / "src", self.wire.parent, folder / "bin"):
             made.mkdir(parents=True)
-        for name in ("package.json", "package-lock.json", "tsconfig.json", "bundle.mjs", "src/index.ts"):
+        for name in ("package.json", "package-lock.json", "tsconfig.json", "src/index.ts"):
             (self.lab / name).write_text(name, encoding="utf-8")
         self.wire.write_text("Numbers: TypeAlias = list[float | None]\n", encoding="utf-8")
         for name in ("build.py", "wire_types.py"):
@@ -62,7 +61,7 @@ def test_the_same_sources_are_built_once_in_all_checkouts(tmp_path: Path) -> Non
     assert first.build() == ["ci --ignore-scripts", "run build"]
     assert first.build() == []
     assert second.build() == []
-    assert [built.read_text(encoding="utf-8") for built in second.built] == ["src/index.ts"] * 2
+    assert second.built.read_text(encoding="utf-8") == "src/index.ts"
 
 
 @pytest.mark.parametrize("name", ["lab/src/index.ts", "lab/package-lock.json", "wire"])
@@ -80,7 +79,7 @@ def test_packages_are_installed_once_for_the_same_lock(tmp_path: Path) -> None:
     assert checkout.build("--modules") == []
 
 
-def test_the_wheel_contains_the_extension_and_the_dashboard_and_names_its_installer(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_extension_and_names_its_installer(tmp_path: Path) -> None:
     wheel = next(WheelBuilder(str(EXTENSION)).build(directory=str(tmp_path), versions=["standard"]))
     with ZipFile(wheel) as archive:
         shared = {name.partition("/data/")[2]: name for name in archive.namelist()}
@@ -89,25 +88,21 @@ def test_the_wheel_contains_the_extension_and_the_dashboard_and_names_its_instal
         assert f"{lab}{built['load']}" in shared
         assert json.loads(archive.read(shared[f"{lab}install.json"]))["packageName"] == "farandole"
         assert not [name for name in archive.namelist() if name.startswith("farandole/labextension/")]
-        static = {name for name in archive.namelist() if name.startswith("farandole/notebook/static/")}
-        names = ("dashboard.css", "dashboard.js", "third-party-licenses.json")
-        assert static == {f"farandole/notebook/static/{name}" for name in names}
 
 
 D3 = {"d3-array", "d3-color", "d3-format", "d3-interpolate", "d3-path", "d3-scale", "d3-shape"}
 IN_LAB = {"css-loader", "style-loader", "react", "farandole-tooling", "d3-time", "d3-time-format", "internmap"}
 
 
-@pytest.mark.parametrize(("product", "others"), [("labextension", IN_LAB), ("notebook", {"preact"})])
-def test_the_bundles_contain_third_party_code_with_its_licences(product: str, others: set[str]) -> None:
-    licences = EXTENSION / "farandole" / product / "static" / "third-party-licenses.json"
+def test_the_bundle_contains_third_party_code_with_its_licences() -> None:
+    licences = EXTENSION / "farandole" / "labextension" / "static" / "third-party-licenses.json"
     packages = json.loads(licences.read_text(encoding="utf-8"))["packages"]
-    assert {"d3-scale", "d3-shape"} <= {package["name"] for package in packages} <= D3 | others
-    assert all(package["extractedText"] for package in packages if package["name"] in D3 | {"preact"})
+    assert {"d3-scale", "d3-shape"} <= {package["name"] for package in packages} <= D3 | IN_LAB
+    assert all(package["extractedText"] for package in packages if package["name"] in D3)
 
 
 def test_a_wheel_without_the_extension_is_refused(tmp_path: Path) -> None:
     copy = tmp_path / "extension"
-    shutil.copytree(EXTENSION, copy, ignore=shutil.ignore_patterns("node_modules", "labextension", "static", "lib"))
+    shutil.copytree(EXTENSION, copy, ignore=shutil.ignore_patterns("node_modules", "labextension", "lib"))
     with pytest.raises(FileNotFoundError, match="make setup"):
         next(WheelBuilder(str(copy)).build(directory=str(tmp_path), versions=["standard"]))

@@ -35,7 +35,7 @@ def test_a_kernel_starts_without_the_modules_of_the_magics():
     loaded = set(run("print(*set(sys.modules) - before)").split())
     assert {name.split(".")[0] for name in loaded} <= {"farandole", "__future__", "difflib", "argparse"}
     assert "farandole.notebook.magics" not in loaded
-    assert not loaded & {"torch", "numpy", "pandas", "aiohttp", "anywidget"}
+    assert not loaded & {"torch", "numpy", "pandas", "aiohttp"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_notebook_that_loads_the_magics_itself_keeps_its_cluster():
 
 def test_a_run_is_shown_as_a_picture_before_any_magic_is_used():
     code = "from farandole.runs.run import Run\nprint(shell.display_formatter.mimebundle_formatter.lookup_by_type(Run))"
-    assert "_static_bundle" in run(code)
+    assert "_run_bundle" in run(code)
 
 
 @pytest.mark.parametrize(("worker", "extensions"), [("", ["farandole.notebook.autoload"]), ("main-w0", [])])

@@ -6,7 +6,8 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from farandole.notebook.chart import duration, number, show_runs, static_bundle, svg, ticks
+from farandole.notebook.chart import duration, number, static_bundle, summary, svg, ticks
+from farandole.notebook.display import show_runs
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
@@ -34,7 +35,7 @@ def test_the_bundle_has_picture_table_and_text(run):
         report(run, 0, step, loss=1.0 / (step + 1), accuracy=step / 10)
         report(run, 1, step, loss=2.0 / (step + 1), accuracy=step / 10)
     run.finish(Status.FINISHED)
-    bundle = static_bundle(run)
+    bundle = static_bundle(run, summary(run))
     assert sorted(bundle) == ["image/svg+xml", "text/html", "text/plain"]
     lines = bundle["text/plain"].splitlines()
     assert "first (r1) · finished" in lines[0]
@@ -47,7 +48,7 @@ def test_the_bundle_has_picture_table_and_text(run):
 
 def test_bundle_of_a_run_without_reports(run):
     run.finish(Status.FAILED, "rank 1 died")
-    bundle = static_bundle(run)
+    bundle = static_bundle(run, summary(run))
     assert "no reports" in bundle["text/plain"]
     assert "rank 1 died" in bundle["text/html"]
     assert "image/svg+xml" not in bundle
@@ -57,7 +58,7 @@ def test_text_of_the_run_is_escaped(tmp_path):
     run = Run(RunInfo(id="r", folder=tmp_path, name=EVIL, size=1, workers=("w",)), "")
     report(run, 0, 0, **{EVIL: 1.0})
     run.notice(EVIL)
-    bundle = static_bundle(run)
+    bundle = static_bundle(run, summary(run))
     assert "<script" not in bundle["text/html"]
     assert "script" not in shapes(bundle["image/svg+xml"])
 
@@ -82,7 +83,7 @@ def test_a_single_value_is_always_drawn(run, value):
 
 def test_many_series_are_capped(run):
     report(run, 0, 0, **{f"s{n}": 1.0 for n in range(20)})
-    assert "first 12 of 20" in static_bundle(run)["text/html"]
+    assert "first 12 of 20" in static_bundle(run, "")["text/html"]
 
 
 @pytest.mark.parametrize(
@@ -109,5 +110,6 @@ def test_a_run_as_last_value_is_displayed(run):
     shell = start_ipython() or get_ipython()
     show_runs(shell)
     report(run, 0, 0, loss=1.0)
+    run.finish(Status.FINISHED)
     data, _ = shell.display_formatter.format(run)
     assert "image/svg+xml" in data

@@ -1,11 +1,10 @@
-"""Tests for the lines of progress that clients without widgets get."""
+"""Tests for the lines of progress that clients that are no page get."""
 
 import time
 from types import SimpleNamespace
 
 import pytest
 from farandole.notebook import progress
-from farandole.notebook.dashboard import Dashboard
 from farandole.notebook.progress import ProgressLines, progress_line
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import RunInfo
@@ -33,17 +32,10 @@ def test_a_line_has_status_progress_and_metrics(run):
     assert "batches" not in progress_line(run)
 
 
-def test_the_text_form_of_the_dashboard_is_this_line(run):
-    dashboard = Dashboard(run)
-    assert repr(dashboard) == progress_line(run)
-    data, _ = dashboard._repr_mimebundle_()
-    assert data["text/plain"].startswith("Run digits (20261121-123005-3f2a) · running")
-
-
 def test_lines_are_printed_less_and_less_often(run, monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0, time=time.time, monotonic=lambda: clock.now)
     monkeypatch.setattr(progress, "time", clock)
-    lines = ProgressLines(run, lambda: False)
+    lines = ProgressLines(run)
 
     def printed(seconds):
         clock.now = seconds
@@ -53,11 +45,3 @@ def test_lines_are_printed_less_and_less_often(run, monkeypatch, capsys):
     assert [seconds for seconds in range(200) if printed(seconds)] == [10, 30, 70, 130, 190]
     run.finish(Status.FINISHED)
     assert not printed(1000)
-
-
-def test_a_page_that_shows_the_dashboard_gets_no_lines(run, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
-    dashboard = Dashboard(run)
-    dashboard._handle_custom_msg({"type": "shown"}, [])
-    ProgressLines(run, lambda: dashboard.shown).refresh()
-    assert capsys.readouterr().out == ""

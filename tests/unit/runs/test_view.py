@@ -1,16 +1,23 @@
-"""A dashboard shows the progress bars of the current work."""
+"""Tests for the view of a run, which dashboard and panel show."""
 
+import json
+import math
+import random
+import time
+
+import pytest
+from farandole.protocol import Report, report_to_json
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
-from farandole.runs.view import progress
+from farandole.runs.view import progress, view_of
 
 
 def bars(tmp_path, *records):
     run = Run(RunInfo(id="r", folder=tmp_path, size=1, workers=("c-w0",)), "code")
-    for name, done, total, time in records:
+    for name, done, total, at in records:
         run.add_records(
             0,
-            {"kind": "progress", "rank": 0, "time": time, "name": name, "done": done, "total": total, "samples": done},
+            {"kind": "progress", "rank": 0, "time": at, "name": name, "done": done, "total": total, "samples": done},
         )
     return [bar["name"] for bar in progress(run.ranks())]
 
@@ -33,3 +40,85 @@ def test_a_loop_that_ended_early_disappears_after_a_while(tmp_path):
 
 def test_no_loop_no_bar(tmp_path):
     assert bars(tmp_path) == []
+
+
+def example_run(tmp_path, *, size=4, steps=400, gpu=False, name="digits CNN"):
+    """Return a run in the middle of training, whose metrics contain reproducible noise."""
+    noise = random.Random(1)
+    workers = tuple(f"demo-w{rank // 2}" for rank in range(size))
+    info = RunInfo(
+        id="20261121-123005-3f2a",
+        folder=tmp_path,
+        name=name,
+        size=size,
+        workers=workers,
+        backend="horovod",
+        started=time.time() - 83,
+    )
+    run = Run(info, "code")
+    for rank in range(size):
+        _train(run, rank, steps, noise)
+        _report(run, rank, steps, gpu=gpu)
+    return run
+
+
+def _train(run, rank, steps, noise):
+    for step in range(steps):
+        loss = 2.2 * math.exp(-step / 90) + 0.06 + 0.05 * noise.random() * (1 + rank / 4)
+        values = {"loss": math.nan if step == 200 else loss}
+        if step % 40 == 39:
+            values["accuracy"] = 1 - 0.8 * math.exp(-step / 100)
+        run.add_records(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
+
+
+def _report(run, rank, steps, *, gpu):
+    usage = {"kind": "usage", "rank": rank, "time": 1.0, "cpu_percent": 91.0 + rank, "memory_bytes": 412_000_000}
+    if gpu:
+        usage |= {"gpu_percent": 72.0, "gpu_memory_bytes": 3.2e9, "gpu_memory_total_bytes": 24e9}
+    run.add_records(rank, usage)
+    progress = {"kind": "progress", "rank": rank, "time": 1.0, "name": "epochs", "done": 4, "total": 10, "samples": 4}
+    run.add_records(rank, {**progress, "rate": 0.05, "samples_per_second": 0.05, "step_seconds": 20.0})
+    inner = {**progress, "name": "batches", "done": steps, "total": 1000, "samples": steps * 32, "rate": 30.0}
+    run.add_records(rank, {**inner, "samples_per_second": 960.0, "step_seconds": 0.04 if rank == 2 else 0.033})
+    run.add_log(rank, f"epoch 3 loss 0.31\nepoch 4 loss 0.27 on rank {rank}\n")
+
+
+def test_view_is_strict_json_and_small(tmp_path):
+    run = example_run(tmp_path, size=8, steps=5000)
+    text = json.dumps(view_of(run, time.time(), per_rank=True), allow_nan=False)
+    assert len(text) < 200_000
+
+
+def test_view_sums_throughput_and_marks_the_slowest(tmp_path):
+    view = view_of(example_run(tmp_path), time.time())
+    assert view["samples_per_second"] == 4 * 960
+    assert [row["slowest"] for row in view["ranks"]] == [False, False, True, False]
+    assert [bar["name"] for bar in view["progress"]] == ["epochs", "batches"]
+    assert view["progress"][1]["seconds_left"] == pytest.approx(20.0)
+    assert view["elapsed"] in (83, 84)
+
+
+def test_view_marks_no_rank_if_all_are_equal(tmp_path):
+    run = example_run(tmp_path, size=2)
+    assert not any(row["slowest"] for row in view_of(run, 0.0)["ranks"])
+
+
+def test_view_shows_gaps(tmp_path):
+    series = view_of(example_run(tmp_path, steps=250), 0.0)["series"][0]
+    assert series["bad"] == 4
+    assert series["mean"][200] is None
+    assert series["bad_x"] == [200]
+    assert series["ranks"] is None
+
+
+def test_view_of_an_empty_run(tmp_path):
+    run = Run(RunInfo(id="r", folder=tmp_path, size=0), "")
+    view = view_of(run, 0.0)
+    assert (view["series"], view["ranks"], view["progress"], view["samples_per_second"]) == ([], [], [], None)
+
+
+def test_the_view_of_a_long_run_is_fast(tmp_path):
+    run = example_run(tmp_path, size=8, steps=5_000)
+    began = time.perf_counter()
+    view_of(run, time.time(), per_rank=True)
+    assert time.perf_counter() - began < 0.3

@@ -5,11 +5,12 @@ import type { JSX, ReactNode } from "react";
 import { percent, share } from "../format";
 import { useTranslator, type Translator } from "../i18n";
 
-export function Status({ of }: { of: string }): JSX.Element {
+/** The state of a cluster or a run. `label` replaces the name of the state. */
+export function Status({ of, label }: { of: string; label?: string | false }): JSX.Element {
   const trans = useTranslator();
   return (
     <span className="fd-status" data-status={of}>
-      {stateLabel(trans, of)}
+      {label || stateLabel(trans, of)}
     </span>
   );
 }

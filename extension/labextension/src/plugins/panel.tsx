@@ -3,15 +3,15 @@
 import type { JSX } from "react";
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
-import { Dialog, ReactWidget, showDialog } from "@jupyterlab/apputils";
+import { ReactWidget } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 
 import { PanelContextProvider } from "../components/context";
 import { Panel } from "../components/panel";
 import { farandoleIcon } from "../icon";
-import { Commands, PANEL_ID } from "../ids";
-import type { Origin } from "../notebooks/cells";
+import { PANEL_ID } from "../ids";
 import type { IPanelModel } from "../state/model";
+import { contextOf } from "./context";
 
 export class PanelWidget extends ReactWidget {
   constructor(
@@ -46,21 +46,8 @@ export class PanelWidget extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const { app, model } = this;
-    const context = {
-      model,
-      trans: model.trans,
-      visible: this.isVisible,
-      openNotebook: ({ notebook, kernel }: Origin, cell = "") =>
-        void app.commands.execute(Commands.openCell, { path: notebook, kernel, cell }),
-      insertTraining: () => void app.commands.execute(Commands.insertTraining),
-      confirm: async (title: string, body: string, action: string) => {
-        const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: action })];
-        return (await showDialog({ title, body, buttons, defaultButton: 0 })).button.accept;
-      },
-    };
     return (
-      <PanelContextProvider value={context}>
+      <PanelContextProvider value={contextOf(this.app, this.model, this.isVisible)}>
         <Panel />
       </PanelContextProvider>
     );

@@ -3,6 +3,9 @@
 import type { LogRequest, Watch } from "../wire";
 import { logKey, type Log } from "./logs";
 
+/** The number of runs and logs to which the server lets a page subscribe. */
+export const MOST_SUBSCRIPTIONS = 50;
+
 /** What one component wants to receive from the server. */
 export interface Subscription {
   /** True if the panel is visible. */
@@ -12,14 +15,18 @@ export interface Subscription {
   readonly logs?: readonly LogRequest[];
 }
 
-/** Merge all subscriptions. If a part of a log is known, only the rest of the log is requested. */
+/**
+ * Merge all subscriptions. If a part of a log is known, only the rest of the log is requested. If there are too many runs,
+ * only the newest ones are requested. Ids of runs begin with the time.
+ */
 export function watchOf(subscriptions: Iterable<Subscription>, logs: Readonly<Record<string, Log>>): Watch {
   const all = [...subscriptions];
   const wanted = new Map(all.flatMap((one) => one.logs ?? []).map((log) => [logKey(log), log]));
+  const runs = [...new Set(all.flatMap((one) => one.runs ?? []))].sort();
   return {
     kind: "watch",
     seen: all.some((one) => one.seen),
-    runs: [...new Set(all.flatMap((one) => one.runs ?? []))].sort(),
+    runs: runs.slice(wanted.size - MOST_SUBSCRIPTIONS),
     by_rank: all.some((one) => one.byRank),
     logs: [...wanted].map(([key, log]) => ({ ...log, offset: logs[key]?.next ?? log.offset })),
   };

@@ -1,7 +1,6 @@
 """Tests that MLflow's own client can read a run that was sent to a local store, and its final status."""
 
 import builtins
-from types import SimpleNamespace
 
 import pytest
 from farandole.exceptions import UsageError
@@ -70,12 +69,12 @@ def test_a_store_holds_metrics_parameters_code_and_lost_ranks(tmp_path, uri):
 )
 def test_the_status_of_a_detached_run_is_sent_when_it_ends(tmp_path, uri, status, expected):
     run = start(tmp_path)
-    watcher = Watcher(SimpleNamespace(interrupt=None), mlflow=uri)
+    watcher = Watcher(mlflow=uri)
     refresh = watcher(run)
     refresh()
     run.finish(status)
     refresh()
-    watcher.leave_picture()
+    watcher.finish()
     assert found(uri)[1].info.status == expected
 
 

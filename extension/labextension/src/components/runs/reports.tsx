@@ -2,7 +2,7 @@
 
 import type { JSX } from "react";
 
-import { Charts, type LogScales } from "../../charts/charts";
+import { Charts } from "../../charts/charts";
 import { duration, number, percent } from "../../format";
 import { useTranslator } from "../../i18n";
 import type { Bar, RunView } from "../../wire";
@@ -12,10 +12,9 @@ interface Props {
   view: RunView;
   byRank: boolean;
   setByRank: (byRank: boolean) => void;
-  logScales?: LogScales;
 }
 
-export function Reports({ view, byRank, setByRank, logScales }: Props): JSX.Element {
+export function Reports({ view, byRank, setByRank }: Props): JSX.Element {
   const trans = useTranslator();
   return (
     <>
@@ -38,7 +37,8 @@ export function Reports({ view, byRank, setByRank, logScales }: Props): JSX.Elem
               {trans.__("one line per rank")}
             </button>
           </div>
-          <Charts series={view.series} {...(logScales && { logScales })} />
+          {/* The lines of ranks are also there if another component of the page has asked for them. */}
+          <Charts series={byRank ? view.series : view.series.map((one) => ({ ...one, ranks: null }))} />
         </>
       )}
     </>

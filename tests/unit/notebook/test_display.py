@@ -13,6 +13,10 @@ from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
 from nbconvert import HTMLExporter, MarkdownExporter
 
+from spawner_config.settings import ROOT
+
+RENDERER = ROOT / "extension" / "labextension" / "src" / "plugins" / "renderer.tsx"
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -48,6 +52,10 @@ def test_a_bundle_names_the_run_and_has_its_static_forms(run):
     assert "loss 1" in run_bundle(run)["text/plain"].splitlines()[0]
     run.finish(Status.FINISHED)
     assert sorted(run_bundle(run)) == [RUN_TYPE, "image/svg+xml", "text/html", "text/plain"]
+
+
+def test_the_renderer_is_registered_for_the_type_of_the_bundle():
+    assert f'export const RUN_TYPE = "{RUN_TYPE}";' in RENDERER.read_text(encoding="utf-8")
 
 
 def test_a_display_is_updated_once_a_second_and_at_the_end(run, sent):

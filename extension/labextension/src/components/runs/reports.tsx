@@ -1,6 +1,6 @@
 /** Shows the notices, the progress and the charts of a run, in the panel and in the dashboard of the notebook. */
 
-import type { JSX } from "react";
+import { memo, type JSX } from "react";
 
 import { Charts } from "../../charts/charts";
 import { duration, number, percent } from "../../format";
@@ -14,7 +14,8 @@ interface Props {
   setByRank: (byRank: boolean) => void;
 }
 
-export function Reports({ view, byRank, setByRank }: Props): JSX.Element {
+/** The reports of a run. They are drawn again only if they have changed, because a page may show many runs. */
+export const Reports = memo(function Reports({ view, byRank, setByRank }: Props): JSX.Element {
   const trans = useTranslator();
   return (
     <>
@@ -43,7 +44,7 @@ export function Reports({ view, byRank, setByRank }: Props): JSX.Element {
       )}
     </>
   );
-}
+});
 
 function ProgressBar({ bar: { name, done, total, seconds_left: left } }: { bar: Bar }): JSX.Element {
   const trans = useTranslator();

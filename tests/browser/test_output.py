@@ -38,8 +38,8 @@ REPORT = """\
 import time
 import farandole as fd
 
-for step in range(20):
-    time.sleep(0.2)
+for step in range(40):
+    time.sleep(0.3)
     fd.report(step=step, loss=1 / (step + 1))
 """
 NOTEBOOK = """\
@@ -117,7 +117,7 @@ def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: Ru
     expect(cell.locator(".fd-status")).to_have_text("running", timeout=30_000)
     wait_for_points(cell, "loss", 3)
     expect(cell.locator(".fd-status")).to_have_text("finished", timeout=60_000)
-    wait_until(lambda: points(cell, "loss") == 20, 10)
+    wait_until(lambda: points(cell, "loss") == 40, 10)
     expect(cell.locator(".fd-chart, img")).to_have_count(1)
     wait_until(lambda: "finished" in str(outputs_of(saved, 1)), 30)
     [output] = outputs_of(saved, 1)
@@ -128,7 +128,7 @@ def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: Ru
     lab.open_notebook("hamilton", saved.name)
     cell = lab.cell(1)
     expect(cell.locator(".fd-status")).to_have_text("finished", timeout=30_000)
-    assert points(cell, "loss") == 20
+    assert points(cell, "loss") == 40
     expect(cell.locator(".fd-chart")).to_have_count(1)
     expect(lab.page.get_by_text("Error displaying widget")).to_have_count(0)
     lab.shoot("kept-run")

@@ -79,7 +79,7 @@ test("a run that the server knows is drawn in place of the picture", async () =>
   create(() => Promise.resolve(detail));
   await render(output(HTML));
   expect(run).toHaveBeenCalledWith("r1");
-  expect(visible()).toHaveLength(1);
+  expect(renderer.widgets).toHaveLength(1);
   expect(visible()[0]).toContain("first-cnn");
 });
 

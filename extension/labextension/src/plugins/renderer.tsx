@@ -35,7 +35,6 @@ export class RunRenderer extends Panel implements IRenderMime.IRenderer {
   private follow(run: string): void {
     this.run = run;
     this.known = false;
-    this.picture?.show();
     this.dashboard?.dispose();
     this.dashboard = run ? this.dashboardOf(run) : null;
     if (this.dashboard) this.addWidget(this.dashboard);
@@ -56,21 +55,23 @@ export class RunRenderer extends Panel implements IRenderMime.IRenderer {
     if (this.isDisposed || known === this.known) return;
     this.known = known;
     this.dashboard?.setHidden(!known);
-    this.picture?.setHidden(known);
-    if (!known && this.source) void this.showStatic(this.source);
+    if (known) this.replaceStatic(undefined);
+    else if (this.source) void this.showStatic(this.source);
   };
 
   /** Show the best of the other forms in the output with JupyterLab's own renderer. */
   private async showStatic({ data: forms, metadata, trusted }: IRenderMime.IMimeModel): Promise<void> {
     const data = Object.fromEntries(Object.entries(forms).filter(([type]) => type !== RUN_TYPE));
     const type = this.registry.preferredMimeType(data, trusted ? "any" : "ensure");
-    if (type !== this.type) {
-      this.picture?.dispose();
-      this.picture = type ? this.registry.createRenderer(type) : null;
-      this.type = type;
-      if (this.picture) this.insertWidget(0, this.picture);
-    }
+    if (type !== this.type) this.replaceStatic(type);
     await this.picture?.renderModel(this.registry.createModel({ data, metadata, trusted }));
+  }
+
+  private replaceStatic(type: string | undefined): void {
+    this.picture?.dispose();
+    this.picture = type ? this.registry.createRenderer(type) : null;
+    this.type = type;
+    if (this.picture) this.addWidget(this.picture);
   }
 
   private source: IRenderMime.IMimeModel | null = null;

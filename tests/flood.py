@@ -136,8 +136,8 @@ class Flood:
             "server": ("PUT", f"{users}/servers/kept{turn}", {"json": options, **own}),
             "start": ("POST", f"{users}/servers/asked{turn}", {"json": options, **own}),
             "worker": ("POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker"}, **own}),
-            # This is the first server that the flood makes. The hub does not change the options of a running one.
-            "options": ("PATCH", f"{users}/servers/kept1", {"json": options, **own}),
+            # The first server is that of connection 1 or 12. The hub does not change the options of a running one.
+            "options": ("PATCH", f"{users}/servers/kept{12 if turn % 2 else 1}", {"json": options, **own}),
             "list": ("GET", f"{users}/tokens", own),
             "code": ("GET", "/hub/api/oauth2/authorize", {"params": client, "headers": browser}),
             "large login": ("POST", "/hub/login", {"data": _large()}),

@@ -57,7 +57,7 @@ def check_parents(folder: Path, name: str) -> None:
 
 
 def other_writer(path: Path, groups: Path = Path(GROUP_FOLDERS)) -> str | None:
-    """Return why other users may have written a folder or its files, or None if only this user and root can do so.
+    """Return the reason why other users can write to a folder or its files, or None if only this user and root can.
 
     On the servers of a hub, all users have the same user id, so the owner of a file in a group's folder proves nothing.
     All files below ``groups`` therefore count as written by others. Raises OSError if the folder cannot be read.

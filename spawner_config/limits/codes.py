@@ -17,7 +17,7 @@ have to do so for every tab of a browser that reopens its last session."""
 LONGEST_CHALLENGE = 128
 """The limit on the length of a code's challenge, according to RFC 7636."""
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
-"""The form of the session ids that JupyterHub gives to browsers."""
+"""The format of the session ids that JupyterHub creates."""
 
 
 def limit_codes() -> None:

@@ -27,7 +27,7 @@ LOOPBACK = IPv4Network("127.0.0.0/8")
 OLD = {"ESTABLISHED", "RELATED", "INVALID"}
 """The states that no new connection has."""
 BRIDGE = "br-"
-"""The beginning of the names of the interfaces through which packets from Docker's networks arrive."""
+"""The prefix of the names that Docker gives to the network interfaces of its networks."""
 
 Origin = IPv4Network | str
 """The origin of packets: a range of addresses, or the interface through which the packets arrive."""
@@ -58,7 +58,7 @@ def is_closed(rules: str, origin: Origin, target: IPv4Network | None, exempt: Se
     for line in rules.splitlines():
         words = shlex.split(line)
         if words[:1] == ["-P"]:
-            # The policy is at the top of the list, but it applies only to packets that no rule matches.
+            # The chain's policy is listed first, but it applies only to packets that match no rule.
             drops = words[-1] in CLOSING
         elif words[:1] == ["-A"]:
             rule = _options(words[2:])

@@ -208,7 +208,7 @@ def driver_statuses(store: Path) -> list[DriverStatus]:
 
 
 def _mailboxes(folder: Path) -> list[Path]:
-    """Return the mailboxes, but nothing if their folder is a link, because abandoned mailboxes are removed."""
+    """Return the mailboxes. Return an empty list if their folder is a link, so that nothing is removed elsewhere."""
     return [] if folder.is_symlink() else sorted(folder.glob("*"))
 
 

@@ -26,7 +26,7 @@ def make_lean() -> None:
     kernel._publish_status = except_busy(kernel._publish_status)
     # This sleep before each reply gives output time to arrive, for which each flush below waits instead.
     kernel._execute_sleep = 0.0
-    # The handlers ignore records below this level, but the kernel would create five of them per cell.
+    # The handlers discard records below this level, but the kernel would still create five of them for each cell.
     kernel.log.setLevel(kernel.parent.log_level)
     for stream in (sys.stdout, sys.stderr):
         reader = DescriptorReader(stream)

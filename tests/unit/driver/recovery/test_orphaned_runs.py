@@ -320,7 +320,7 @@ def test_a_strange_journal_hides_no_other_run(store, run, tmp_path, caplog, name
     leave(tmp_path / "other", other, 0)
     leave(tmp_path, run, 0, 1)
     replaced(make, run.folder / LEFT_RECORDS / name)
-    # Tasks of earlier tests do not count.
+    # Ignore the tasks that earlier tests left behind.
     gc.collect()
     caplog.clear()
     with limited_memory(), pytest.warns(UserWarning, match=f"saved of run '{run.id}' cannot be read: "):

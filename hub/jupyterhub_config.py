@@ -13,6 +13,7 @@ from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
 from spawner_config.limits.bodies import limit_bodies
+from spawner_config.limits.codes import limit_codes
 from spawner_config.limits.servers import NamedServerLimit
 from spawner_config.limits.tokens import TokenLimit, scopes_of_server
 from spawner_config.profiles.profiles import read_profiles
@@ -41,6 +42,7 @@ c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)
 limit_bodies()
+limit_codes()
 TokenLimit(profile_set.limits).enforce()
 c.JupyterHub.extra_handlers = [*HANDLERS]
 c.JupyterHub.tornado_settings = {

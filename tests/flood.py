@@ -20,6 +20,8 @@ PROBE_SECONDS = 0.1
 NOTE = "n" * 4_000
 OPTION = "o" * 16_000
 """The note and the option are about as long as the hub allows."""
+SESSION = "s" * 14_000
+"""The session id is about as long as the proxy allows."""
 BODY = 4_000_000
 PASSWORD = "three quiet horses"
 PASSWORD_FIELDS = ("signup_password", "signup_password_confirmation")
@@ -32,6 +34,7 @@ REACHED = {
     "worker": {400},
     "options": {200},
     "list": {200},
+    "code": {302},
     "large login": {400, 413},
     "large body": {400, 413},
     "login": {403},
@@ -39,7 +42,7 @@ REACHED = {
 }
 """For each kind of request, the statuses with which the hub answers it.
 
-The proxy may answer 503 instead. A request has status 0 if its connection breaks.
+The proxy may answer 503 instead. A request has status 0 if its connection breaks, and 401 if the hub asks for a login.
 """
 FAILING_STARTS = ("start", "worker")
 """Kinds to which the hub may also answer 500: JupyterHub 6 does so if a start fails just as the request times out."""
@@ -49,12 +52,14 @@ FAILING_STARTS = ("start", "worker")
 class Flood:
     """Requests of ``user`` with ``token``, logins, sign-ups, and requests of another user with the token ``probe``.
 
-    Each connection repeats one kind of request, so that slow requests do not delay the others.
+    The user's server is running, and a browser with the hub's cookie ``login`` repeatedly opens it. Each connection
+    repeats one kind of request, so that slow requests do not delay the others.
     """
 
     url: str
     user: str
     token: str
+    login: str
     probe: str
     statuses: dict[str, dict[int, int]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -99,7 +104,8 @@ class Flood:
             try:
                 async with session.request(method, f"{self.url}{path}", allow_redirects=False, **options) as answer:
                     await answer.read()
-                    status = answer.status
+                    to_login = "/hub/login" in answer.headers.get("Location", "")
+                    status = 401 if to_login else answer.status
             except (aiohttp.ClientError, TimeoutError):
                 status = 0
             counts = self.statuses.setdefault(kind, {})
@@ -122,13 +128,18 @@ class Flood:
         login = {**fields, "username": f"u{turn}", "password": PASSWORD}
         sign_up = {**fields, "username": f"u{turn}", **dict.fromkeys(PASSWORD_FIELDS, PASSWORD)}
         options = {"user_options": {"profile": OPTION}}
+        # Each code has another session id, as the codes of many browsers have.
+        browser = {"Cookie": f"{self.login}; jupyterhub-session-id={SESSION}{turn}"}
+        client = {"client_id": f"jupyterhub-user-{self.user}", "response_type": "code"}
         return {
             "token": ("POST", f"{users}/tokens", {"json": {"note": NOTE}, **own}),
             "server": ("PUT", f"{users}/servers/kept{turn}", {"json": options, **own}),
             "start": ("POST", f"{users}/servers/asked{turn}", {"json": options, **own}),
             "worker": ("POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker"}, **own}),
-            "options": ("PATCH", f"{users}/server", {"json": options, **own}),
+            # The first server is that of connection 1 or 12. The hub does not change the options of a running one.
+            "options": ("PATCH", f"{users}/servers/kept{12 if turn % 2 else 1}", {"json": options, **own}),
             "list": ("GET", f"{users}/tokens", own),
+            "code": ("GET", "/hub/api/oauth2/authorize", {"params": client, "headers": browser}),
             "large login": ("POST", "/hub/login", {"data": _large()}),
             "large body": ("POST", f"{users}/servers/big{turn}", {"data": _large(), **own}),
             "login": ("POST", "/hub/login", {"data": login, "headers": headers}),

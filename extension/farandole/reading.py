@@ -16,7 +16,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
 from typing import Any
 
-from farandole.protocol import LATEST, MOST_RANKS, Status, is_number, is_rank
+from farandole.protocol import GROUP_FOLDERS, LATEST, MOST_RANKS, Status, is_number, is_rank
 
 JSON_BYTES = 64_000_000
 """The maximum size of a JSON file in bytes. ``run.json`` contains a result of up to 1 MB from each rank."""
@@ -33,12 +33,7 @@ SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 def open_regular(folder: Path, name: str) -> BufferedReader:
     """Open ``name``, which must be a regular file below ``folder``, for reading. The folder itself may be a link."""
-    path = PurePath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} is not below the folder")
-    for parent in path.parents[:-1]:
-        if (folder / parent).is_symlink():
-            raise ValueError(f"{str(parent)!r} is a symbolic link")
+    check_parents(folder, name)
     try:
         descriptor = os.open(folder / name, os.O_RDONLY | SAFE)
     except OSError as exc:
@@ -51,10 +46,55 @@ def open_regular(folder: Path, name: str) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
+def check_parents(folder: Path, name: str) -> None:
+    """Raise ValueError unless ``name`` is below ``folder`` and no folder in between is a symbolic link."""
+    path = PurePath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} is not below the folder")
+    for parent in path.parents[:-1]:
+        if (folder / parent).is_symlink():
+            raise ValueError(f"{str(parent)!r} is a symbolic link")
+
+
+def other_writer(path: Path, groups: Path = Path(GROUP_FOLDERS)) -> str | None:
+    """Return the reason why other users can write to a folder or its files, or None if only this user and root can.
+
+    On the servers of a hub, all users have the same user id, so the owner of a file in a group's folder proves nothing.
+    All files below ``groups`` therefore count as written by others. Raises OSError if the folder cannot be read.
+    """
+    real = path.resolve()
+    if real.is_relative_to(groups.resolve()):
+        return f"{real} is in the folder of a group, where all members can write"
+    for each in (real, *real.iterdir()):
+        if fault := _fault(each.lstat()):
+            return f"{each} {fault}"
+    return None
+
+
+def _fault(found: os.stat_result) -> str | None:
+    if found.st_uid not in {0, os.geteuid()}:
+        return f"belongs to user id {found.st_uid}"
+    if stat.S_ISLNK(found.st_mode):
+        return "is a link"
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written by all users; if nobody did, run `chmod -R go-w` on the folder"
+    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid):
+        return f"can be written by the group {found.st_gid}; if nobody did, run `chmod -R go-w` on the folder"
+    return None
+
+
+def _is_private(group: int) -> bool:
+    """Return whether a group counts as private: root's group, or the group whose id is the user's id.
+
+    Many systems give each user a group with the user's id. On Kubernetes, this group can write to a volume's files.
+    """
+    return group in {0, os.geteuid()}
+
+
 def open_new(path: Path) -> FileIO:
-    """Open a new, unbuffered file for writing, and replace any file, link or pipe at that path."""
+    """Open a new, unbuffered file that only this user can write, and replace any file, link or pipe at that path."""
     path.unlink(missing_ok=True)
-    return path.open("xb", buffering=0)
+    return FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "w")
 
 
 def read_bytes(folder: Path, name: str, limit: int) -> bytes:

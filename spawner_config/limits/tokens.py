@@ -23,7 +23,7 @@ TOKENS_PER_SERVER = 4
 """Enough for the server's own token, the token with which drivers reach a worker, and two browsers that open the
 server."""
 LONGEST = 4096
-"""The limit on the length of a token's note and scopes together, because SQLite does not enforce the lengths of
+"""The limit on the length of a token's note, scopes and session id together. SQLite does not enforce the lengths of
 columns."""
 
 _STARTING: ContextVar[int | None] = ContextVar("farandole_starting", default=None)
@@ -43,7 +43,8 @@ def scopes_of_server(spawner: Any) -> list[str]:
 class TokenLimit:
     """Limits the number and the length of a user's tokens.
 
-    - The note and scopes of a token may have `LONGEST` characters, and a user may request `requested` tokens.
+    - The note, scopes and session id of a token may have `LONGEST` characters together.
+    - A user may request `requested` tokens.
     - If a user already has `most` tokens of all kinds, a new token replaces the one from the oldest browser login at a
       server. Any web page can make a browser log in repeatedly, so these logins must not block servers or other logins.
     - Servers always get their tokens, whose number is limited by the limits on servers.
@@ -62,7 +63,7 @@ class TokenLimit:
         event.listen(orm.APIToken.user, "set", self.check)
 
     def check(self, token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
-        """Raise HTTPError 400 if the note and scopes are too long, or if the user has requested too many tokens."""
+        """Raise HTTPError 400 if the texts of a token are too long, or if the user has requested too many tokens."""
         session = None if user is None else object_session(user)
         if user is None or session is None:
             return
@@ -105,10 +106,13 @@ _REQUESTED = (orm.APIToken.client_id == HUB_CLIENT, orm.APIToken.session_id.is_(
 
 
 def _too_long(token: orm.APIToken) -> str | None:
-    length = len(token.note) + len(json.dumps(token.scopes))
+    length = len(token.note) + len(token.session_id or "") + len(json.dumps(token.scopes))
     if length <= LONGEST:
         return None
-    return f"The note and the scopes of a token may have {LONGEST} characters, and these have {length}. Shorten them."
+    return (
+        f"The note, the scopes and the session id of a token may have {LONGEST} characters, and these have {length}. "
+        "Shorten them."
+    )
 
 
 def _count(session: Any, user: orm.User, *conditions: Any) -> int:

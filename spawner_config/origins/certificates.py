@@ -34,12 +34,18 @@ class CertificateHandler(RequestHandler):
 
     def get(self) -> None:
         """Answer 204 if Caddy may get a certificate for the host."""
+        # Check the token first, because only the proxy and Caddy may make the hub search its users.
+        self.set_status(204 if self._is_allowed() and self._is_known() else 404)
+
+    def _is_allowed(self) -> bool:
         expected = os.environ.get("CONFIGPROXY_AUTH_TOKEN", "")
         given = self.get_query_argument("token", "")
-        allowed = bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+        has_token = bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+        return has_token and FORWARDED not in self.request.headers
+
+    def _is_known(self) -> bool:
         host = self.get_query_argument("domain", "").lower()
-        known = host == self._domain or (self._users and is_users_host(self.settings["db"], host, self._domain))
-        self.set_status(204 if allowed and known and FORWARDED not in self.request.headers else 404)
+        return host == self._domain or (self._users and is_users_host(self.settings["db"], host, self._domain))
 
 
 def admit_certificates(c: Any, settings: Settings) -> None:

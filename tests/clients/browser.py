@@ -40,6 +40,11 @@ class Browser:
     def _xsrf(self) -> str:
         return next(cookie.value or "" for cookie in self._session.cookies if cookie.name == "_xsrf")
 
+    @property
+    def login_cookie(self) -> str:
+        """The cookie with which the hub recognizes the user, as ``NAME=VALUE``."""
+        return next(f"{each.name}={each.value}" for each in self._session.cookies if each.name.endswith("-hub-login"))
+
     def spawn_page(self) -> str:
         """Return the HTML of the spawn page, on which the user chooses a profile."""
         answer = self._session.get(f"{self.url}/hub/spawn/{self._name}", timeout=30)

@@ -86,7 +86,7 @@ def shuts_down_at_once() -> None:
 
 
 def serves_a_process_set() -> None:
-    """Check that a rank does not wait for ranks that are not in its process set but take part in each negotiation."""
+    """Check that a rank does not wait for ranks outside its process set, although they take part in negotiations."""
     time.sleep(REST_SECONDS)
     if hvd.rank() == 0:
         took = duration(lambda: [total(process_set=only_rank_0) for _ in range(STEPS)])

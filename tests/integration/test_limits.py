@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import psutil
@@ -9,6 +11,7 @@ import pytest
 
 from hub.process import local_session
 from spawner_config.limits.bodies import SMALL_BODY
+from spawner_config.limits.codes import MOST_CODES
 from spawner_config.limits.tokens import SPARE_TOKENS
 from tests.clients.browser import Browser
 from tests.flood import Flood
@@ -52,6 +55,12 @@ def memory(hub: RunningHub, part: str) -> int:
 
 def database(hub: RunningHub) -> int:
     return sum(path.stat().st_size for path in hub.state.glob("jupyterhub.sqlite*"))
+
+
+def sessions_of_codes(hub: RunningHub) -> list[str]:
+    """Return the session ids of the OAuth codes in the hub's database."""
+    with closing(sqlite3.connect(f"file:{hub.state}/jupyterhub.sqlite?mode=ro", uri=True)) as db:
+        return [session for (session,) in db.execute("SELECT session_id FROM oauth_codes")]
 
 
 @pytest.mark.parametrize("path", ["/hub/login", f"/hub/api/users/{USER}/server"])
@@ -131,11 +140,15 @@ def test_a_flood_of_one_user_leaves_the_hub_to_the_others(tmp_path: Path, second
     profiles.write_text(PROFILES)
     with run_hub(tmp_path / "state", profiles, config=ACCOUNTS) as hub:
         attacker, other = (signed_up(hub, name) for name in (USER, "ada"))
-        flood = Flood(url=hub.url, user=USER, token=attacker.make_token(), probe=other.make_token())
+        attacker.start_notebook("tiny")
+        tokens = {"token": attacker.make_token(), "probe": other.make_token()}
+        flood = Flood(url=hub.url, user=USER, login=attacker.login_cookie, **tokens)
         before = psutil.Process(hub.process.process.pid).memory_info().rss
         flood.run(seconds)
         assert flood.p99 < p99, (flood.p99, max(flood.seconds), flood.statuses)
         assert psutil.Process(hub.process.process.pid).memory_info().rss - before < 200 * MB, flood.statuses
         assert database(hub) < 20 * MB, flood.statuses
+        sessions = sessions_of_codes(hub)
+        assert (0 < len(sessions) <= MOST_CODES, {len(session) for session in sessions}) == (True, {32})
         flood.assert_reached()
         assert other.spawn_page()

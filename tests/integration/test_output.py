@@ -59,6 +59,10 @@ finally:
 """
 
 
+CHILD = "import os\nos.system('echo from a child')"
+C_CODE = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.puts(b'from C')\nlibc.fflush(None)"
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     store = RunStore(tmp_path_factory.mktemp("runs"))
@@ -154,6 +158,15 @@ def test_a_run_in_the_background_keeps_only_the_last_state_of_its_bars(cluster):
     background.wait(blocks.append, 60)
     assert len([block for block in blocks if block.display]) == 1
     assert "after\n" in text(blocks)
+
+
+@pytest.mark.parametrize("code", [CHILD, C_CODE])
+def test_a_cell_shows_all_output_of_its_child_processes_and_of_c_code(tmp_path, monkeypatch, code):
+    # ipykernel does not redirect the file descriptors of a process that pytest has started.
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    with Cluster.start(local=True, ranks=2, backend="none", name="child", store=RunStore(tmp_path)) as cluster:
+        for _ in range(50):
+            assert {rank for block in cluster.run(code) if "from" in block.text for rank in block.ranks} == {0, 1}
 
 
 def test_a_client_that_is_no_page_gets_lines_of_progress_and_one_picture(tmp_path, monkeypatch):

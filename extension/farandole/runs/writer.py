@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
-from farandole.reading import SAFE
+from farandole.reading import SAFE, check_parents
 from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
 FLUSH_SECONDS = 0.25
@@ -248,6 +248,7 @@ class RunFiles:
         with self._pending:
             text = self._replaces[name]
         content = text if isinstance(text, str) else text()
+        _refuse_links(self.folder, name)
         write_atomically(self.folder / name, content.encode("utf-8", "replace"), durable=name == RUN_FILE)
         with self._pending:
             if self._replaces[name] is text:
@@ -256,6 +257,7 @@ class RunFiles:
     def _append_now(self, name: str, data: bytearray) -> int:
         """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
         path = self.folder / name
+        _refuse_links(self.folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
         try:
@@ -266,6 +268,14 @@ class RunFiles:
             return os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
+
+
+def _refuse_links(folder: Path, name: str) -> None:
+    """Raise OSError if a folder between ``folder`` and the file ``name`` is a link, for example to another run."""
+    try:
+        check_parents(folder, name)
+    except ValueError as exc:
+        raise OSError(errno.ELOOP, str(exc), str(folder / name)) from exc
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:

@@ -27,7 +27,10 @@ DAMAGED = "the panel and the notebook show it as the reason why they leave out a
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
-    "extension/farandole/driver/control/mailbox.py": {"raise FarandoleError(error)": PASSED_ON},
+    "extension/farandole/driver/control/mailbox.py": {
+        "raise FarandoleError(error)": PASSED_ON,
+        "raise OSError(": HANDLED,
+    },
     "extension/farandole/driver/core/core.py": {"raise NoClusterError(self.ended)": ELSEWHERE},
     "extension/farandole/driver/recovery/orphaned_runs.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
@@ -36,7 +39,10 @@ NOT_FOR_USERS = {
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },
     "extension/farandole/protocol.py": {"raise ValueError(": "such a report is left out"},
-    "extension/farandole/ranks/checkpoints/checkpoint.py": {"raise UsageError(received)": PASSED_ON},
+    "extension/farandole/ranks/checkpoints/checkpoint.py": {
+        "raise OSError(": "a checkpoint that cannot be written is a notice in the output",
+        "raise UsageError(received)": PASSED_ON,
+    },
     "extension/farandole/ranks/checkpoints/files.py": {
         "raise DamagedError(": "a damaged checkpoint is skipped with a notice in the output",
         "raise OSError(0": "a checkpoint that cannot be written is a notice in the output",

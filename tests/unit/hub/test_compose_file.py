@@ -43,7 +43,7 @@ def test_the_hub_waits_for_its_dependencies_and_for_the_database_if_there_is_one
     assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres"]
 
 
-@pytest.mark.parametrize("name", ["engine", "proxy", "hub", "tls"])
+@pytest.mark.parametrize("name", ["engine", "proxy", "hub", "tls", "caddy", "postgres"])
 def test_a_flood_of_requests_cannot_take_the_machines_memory(name: str) -> None:
     assert SERVICES[name]["mem_limit"] == SERVICES[name]["memswap_limit"]
 

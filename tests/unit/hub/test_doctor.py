@@ -558,6 +558,11 @@ def without(network: str) -> str:
     return "".join(f"{line}\n" for line in CLOSED.splitlines() if network not in line)
 
 
+def above(rule: str) -> str:
+    """Return the closing rules of DOCKER-USER, with a rule above them."""
+    return f"-A DOCKER-USER {rule}\n{CLOSED}"
+
+
 @pytest.mark.parametrize(
     ("forwarded", "incoming", "reached"),
     [
@@ -579,6 +584,45 @@ def without(network: str) -> str:
         (CLOSED, "-P INPUT ACCEPT\n-A INPUT -p tcp --dport 25 -j DROP\n", ["own ports"]),
         (CLOSED, LOCKED.replace("NEW", "INVALID"), ["own ports"]),
         (CLOSED, "-P INPUT ACCEPT\n-A INPUT ! -s 10.213.0.0/16 -j DROP\n", ["own ports"]),
+        # Rules that accept some of the connections.
+        (above("-s 10.213.0.0/16 -p tcp -m multiport --dports 80,443 -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("-p tcp -m tcp ! --dport 53 -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("-p tcp -m tcp --sport 53 -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("! -p udp -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("! -i eth0 -j RETURN"), LOCKED, ["private", "metadata"]),
+        (above("-i br-0123456789ab -j RETURN"), LOCKED, ["private", "metadata"]),
+        (above("-i br+ -j RETURN"), LOCKED, ["private", "metadata"]),
+        (above("-o eth0 -j RETURN"), LOCKED, ["private", "metadata"]),
+        (above("-m mark --mark 0x1 -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("-m conntrack --ctstate NEW,RELATED -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("-m conntrack ! --ctstate INVALID -j ACCEPT"), LOCKED, ["private", "metadata"]),
+        (above("! -d 169.254.0.0/16 -j RETURN"), LOCKED, ["private", "metadata"]),
+        (above("! -s 192.168.0.0/16 -j RETURN"), LOCKED, ["private", "metadata"]),
+        (CLOSED, f"-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n{LOCKED}", ["own ports"]),
+        (CLOSED, f"-A INPUT -d 192.168.1.5/32 -j ACCEPT\n{LOCKED}", ["own ports"]),
+        (CLOSED, "-P INPUT DROP\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n", ["own ports"]),
+        # Rules that accept none of them, or only those to name servers or to users' own networks.
+        (above("-p tcp -m tcp --dport 53 -j ACCEPT"), LOCKED, []),
+        (above("-p udp -m udp --dport 123 -j ACCEPT"), LOCKED, []),
+        (above("! -p tcp -j RETURN"), LOCKED, []),
+        (above("-i eth0 -j ACCEPT"), LOCKED, []),
+        (above("-s 192.168.0.0/16 -j RETURN"), LOCKED, []),
+        (above("! -s 10.0.0.0/8 -j RETURN"), LOCKED, []),
+        (above("-d 10.213.0.0/16 -p tcp -m tcp --dport 80 -j RETURN"), LOCKED, []),
+        (above("-d 93.184.215.14/32 -j ACCEPT"), LOCKED, []),
+        (above("-m conntrack ! --ctstate NEW -j ACCEPT"), LOCKED, []),
+        (above("-m mark --mark 0x1 -j DROP"), LOCKED, []),
+        (CLOSED, f"-A INPUT -i lo -j ACCEPT\n-A INPUT -d 127.0.0.0/8 -j ACCEPT\n{LOCKED}", []),
+        (CLOSED, "-P INPUT DROP\n-A INPUT -i lo -j ACCEPT\n-A INPUT -p icmp -j ACCEPT\n", []),
+        # Rules that block some of the connections.
+        ("-A DOCKER-USER -m mark --mark 0x1 -j REJECT\n" + OPEN, LOCKED, ["private", "metadata"]),
+        ("-A DOCKER-USER -m rpfilter -j REJECT\n" + OPEN, LOCKED, ["private", "metadata"]),
+        (CLOSED.replace("-j REJECT", "-o eth0 -j REJECT"), LOCKED, ["private", "metadata"]),
+        (CLOSED.replace("-j REJECT", "-p udp -j REJECT"), LOCKED, ["private", "metadata"]),
+        (CLOSED, LOCKED.replace("! --dport 53", "! --dport 22"), ["own ports"]),
+        (CLOSED, LOCKED.replace("-p tcp", "-p tcp -m mark --mark 0x1"), ["own ports"]),
+        # Rules that block all of them.
+        ('-A DOCKER-USER -s 10.213.0.0/16 -m comment --comment "no way out" -j DROP\n' + OPEN, LOCKED, []),
     ],
 )
 def test_containers_reach_no_private_range_and_no_clouds_metadata(
@@ -621,6 +665,17 @@ def test_on_a_swarm_the_rules_close_homes_and_vxlan_ports_on_the_way_out(tmp_pat
     no_ports = listed(line for line in swarm_commands() if "4789" not in line)
     assert "the ports 111, 2049, 2377, 4789, 7946 of all machines" in judge_rules(swarm, no_ports, locked).found
     assert judge_rules(swarm, CLOSED, LOCKED).level is Level.WARNING
+    rules = listed(swarm_commands())
+    for rule, words in (
+        ("! -i eth0 -j RETURN", "private"),
+        ("-i docker_gwbridge -p tcp -m multiport --dports 80,443 -j ACCEPT", "private"),
+        ("-i docker+ -j ACCEPT", "private"),
+        ("-i eth0 -j ACCEPT", "no private address"),
+        ("! -i docker_gwbridge -j RETURN", "no private address"),
+    ):
+        assert words in judge_rules(swarm, f"-A DOCKER-USER {rule}\n{rules}", locked).found
+    marked = rules.replace("-m multiport", "-m mark --mark 0x1 -m multiport")
+    assert "the ports 111" in judge_rules(swarm, marked, locked).found
 
 
 def test_networks_with_ipv6_are_named(tmp_path: Path) -> None:

@@ -228,6 +228,22 @@ def test_a_run_json_that_cannot_be_read_does_not_stop_a_driver_that_takes_over(s
     assert store.find(run.id).status is Status.FINISHED
 
 
+@pytest.mark.parametrize("write", [RunFiles.replace, lambda files, name, text: files.append({name: text})])
+def test_nothing_is_written_through_a_link_in_place_of_a_folder(tmp_path, write):
+    told, run = [], tmp_path / "run"
+    run.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (run / "metrics").symlink_to(tmp_path / "elsewhere")
+    files = RunFiles(run)
+    write(files, "metrics/rank-0.jsonl", "{}\n")
+    files.start(told.append)
+    assert "'metrics' is a symbolic link" in told[0]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (run / "metrics").unlink()
+    files.close()
+    assert (run / "metrics" / "rank-0.jsonl").read_text() == "{}\n"
+
+
 def test_a_pipe_among_the_files_does_not_stop_the_driver_that_writes(tmp_path):
     told = []
     files = RunFiles(tmp_path)

@@ -13,6 +13,7 @@ The folder ``<runs>/.desks/<id>/`` contains the following files:
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import shutil
@@ -74,6 +75,7 @@ class Mailbox:
             await self._clear()
 
     async def _poll(self) -> None:
+        _refuse_link(self.folder.parent)
         status = strict_json(dict(self._describe())).encode()
         if status != self._written:
             # On cancellation, the thread has to finish first. Otherwise it could create the folder after `_clear`.
@@ -189,7 +191,7 @@ KINDS = {
 def driver_statuses(store: Path) -> list[DriverStatus]:
     """Return the statuses of drivers that may still be running, newest first. Remove the mailboxes of ended drivers."""
     found = []
-    for folder in sorted((store / MAILBOXES).glob("*")):
+    for folder in _mailboxes(store / MAILBOXES):
         try:
             status = DriverStatus.read(folder)
             gone = _is_gone(status)
@@ -203,6 +205,17 @@ def driver_statuses(store: Path) -> list[DriverStatus]:
         else:
             found.append(status)
     return sorted(found, key=lambda status: status.since, reverse=True)
+
+
+def _mailboxes(folder: Path) -> list[Path]:
+    """Return the mailboxes. Return an empty list if their folder is a link, so that nothing is removed elsewhere."""
+    return [] if folder.is_symlink() else sorted(folder.glob("*"))
+
+
+def _refuse_link(folder: Path) -> None:
+    """Raise OSError if the folder of all mailboxes is a link, which might lead to the files of another user."""
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "The folder is a symbolic link", str(folder))
 
 
 def _is_gone(status: DriverStatus) -> bool:

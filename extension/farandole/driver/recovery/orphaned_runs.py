@@ -27,7 +27,7 @@ from farandole.driver.workers.worker import Worker
 from farandole.exceptions import RunNotFoundError, UsageError
 from farandole.frames import check_parts
 from farandole.protocol import LEFT_RECORDS, Status, is_number, is_rank
-from farandole.reading import open_regular, read_json, reason
+from farandole.reading import open_regular, other_writer, read_json, reason
 from farandole.runs.folder import read_info
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import JournalPosition
@@ -125,10 +125,22 @@ def _left(store: RunStore) -> Iterator[RunInfo]:
         if not _headers(info.folder):
             continue
         if not info.status.ended or info.status is Status.LOST:
-            if not _is_led(info):
+            if not _is_led(info) and _is_own(info):
                 yield info
         else:
             shutil.rmtree(info.folder / LEFT_RECORDS, ignore_errors=True)
+
+
+def _is_own(info: RunInfo) -> bool:
+    """Return whether only this user can have written the journals of a run; otherwise, warn the user.
+
+    A run that is taken over executes the code in its journals, and shows the output in them.
+    """
+    with _warned(info):
+        if (fault := other_writer(info.folder / LEFT_RECORDS)) is None:
+            return True
+        raise ValueError(f"other users may have written them: {fault}. The end of this run is not recorded")
+    return False
 
 
 def _is_led(info: RunInfo) -> bool:

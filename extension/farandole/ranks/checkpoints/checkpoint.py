@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import threading
 from pathlib import Path
@@ -85,6 +86,7 @@ class Checkpoints:
 
     def __init__(self, state: State, folder: Path, every: int | str, keep: int) -> None:
         self.folder = folder.absolute()
+        self._in_run = self.folder.parent == run.current().folder
         self.resumed: int | None = None
         self._state = state
         self._schedule = parse_every(every)
@@ -213,6 +215,7 @@ class Checkpoints:
 
     def _write(self, content: Content) -> None:
         try:
+            self._refuse_link()
             if not self._tidied:
                 files.tidy(self.folder)
                 self._tidied = True
@@ -221,6 +224,11 @@ class Checkpoints:
             files.retain(self.folder, self._keep)
         except OSError as exc:
             self._notice_failure(content.step, exc)
+
+    def _refuse_link(self) -> None:
+        # Old checkpoints are removed, and others who can write to the run's folder must not choose which ones.
+        if self._in_run and self.folder.is_symlink():
+            raise OSError(errno.ELOOP, "the folder is a symbolic link; pass the `folder` to write to")
 
     def _notice_failure(self, step: int, exc: OSError) -> None:
         if not self._failure_noticed:  # one notice until a write succeeds, because a disk may stay full for hours

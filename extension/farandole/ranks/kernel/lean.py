@@ -12,9 +12,11 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
+from farandole.ranks.kernel.descriptors import DescriptorReader
+
 
 def make_lean() -> None:
-    """Disable the echo of cell code, busy statuses, unused log records and flushes. Do nothing on later calls."""
+    """Disable the echo of code, busy statuses, sleeps, unused log records and flushes. Do nothing on later calls."""
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or kernel._publish_execute_input is _publish_nothing:
         return
@@ -22,10 +24,14 @@ def make_lean() -> None:
     kernel._publish_execute_input = _publish_nothing
     # The worker's server notes each request when it forwards the request to the kernel.
     kernel._publish_status = except_busy(kernel._publish_status)
-    # The handlers ignore records below this level, but the kernel would create five of them per cell.
+    # This sleep before each reply gives output time to arrive, for which each flush below waits instead.
+    kernel._execute_sleep = 0.0
+    # The handlers discard records below this level, but the kernel would still create five of them for each cell.
     kernel.log.setLevel(kernel.parent.log_level)
     for stream in (sys.stdout, sys.stderr):
-        skip_empty_flushes(stream)
+        reader = DescriptorReader(stream)
+        reader.take_over()
+        skip_empty_flushes(stream, reader.drain)
 
 
 def except_busy(publish: Callable[..., None]) -> Callable[..., None]:
@@ -38,11 +44,12 @@ def except_busy(publish: Callable[..., None]) -> Callable[..., None]:
     return publish_status
 
 
-def skip_empty_flushes(stream: Any) -> None:
+def skip_empty_flushes(stream: Any, drain: Callable[[], None]) -> None:
     """Make ``stream.flush`` do nothing if nothing has been written since the last flush.
 
     The kernel flushes both streams twice per cell, and each flush waits for the thread that publishes output. If the
-    user's code has written output, a flush still waits for this thread.
+    user's code has written output, a flush still waits for this thread. Each flush first calls ``drain``, which may
+    write to the stream.
     """
     write, flush, process = stream.write, stream.flush, os.getpid()
     written = True
@@ -58,7 +65,10 @@ def skip_empty_flushes(stream: Any) -> None:
     def flush_if_written() -> None:
         nonlocal written
         # A forked child has no publishing thread, so its streams must always be flushed.
-        if written or os.getpid() != process:
+        is_child = os.getpid() != process
+        if not is_child:
+            drain()
+        if written or is_child:
             written = False
             flush()
 

@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from farandole.protocol import LEFT_RECORDS, Status
-from farandole.reading import open_new, read_json
+from farandole.reading import check_parents, open_new, read_json
 from farandole.server.journal.journal import Journal
 
 
@@ -39,7 +39,8 @@ async def _write(journal: Journal, folder: Path) -> None:
     frames, header = folder / f"{journal.kernel_id}.frames", folder / f"{journal.kernel_id}.json"
     worker = os.environ.get("FARANDOLE_WORKER", "local")
     try:
-        await asyncio.to_thread(folder.mkdir, exist_ok=True)
+        await asyncio.to_thread(folder.mkdir, mode=0o755, exist_ok=True)
+        check_parents(folder.parent, f"{folder.name}/{frames.name}")
         await _copy(journal, frames)
         # The header is written last, so that its existence shows that the frames are complete.
         await asyncio.to_thread(_put, header, json.dumps({**journal.describe(), "led": False, "worker": worker}))

@@ -206,6 +206,25 @@ async def test_mailboxes_of_ended_drivers_are_removed(tmp_path):
     assert sorted(path.name for path in (tmp_path / MAILBOXES).iterdir()) == ["far", "half", "torn"]
 
 
+def test_a_link_in_place_of_the_mailboxes_removes_no_folder_elsewhere(tmp_path):
+    """In a store that a group shares, another user may have made the link, for example to the user's home."""
+    home, store = tmp_path / "home", tmp_path / "runs"
+    (home / "thesis").mkdir(parents=True)
+    os.utime(home / "thesis", (1, 1))
+    store.mkdir()
+    (store / MAILBOXES).symlink_to(home)
+    assert driver_statuses(store) == []
+    assert (home / "thesis").is_dir()
+
+
+async def test_no_mailbox_is_written_through_a_link(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / MAILBOXES).symlink_to(tmp_path / "home")
+    with pytest.raises(OSError, match="is a symbolic link"):
+        await Mailbox(tmp_path, dict, {})._poll()
+    assert list((tmp_path / "home").iterdir()) == []
+
+
 async def test_a_driver_refreshes_its_status(core, monkeypatch):
     monkeypatch.setattr(mailbox, "TOUCH_SECONDS", 0.0)
     async with led(core) as sign:

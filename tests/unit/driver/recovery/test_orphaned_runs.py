@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 from farandole.driver.options import Elastic
-from farandole.driver.recovery.orphaned_runs import complete
+from farandole.driver.recovery import orphaned_runs
+from farandole.driver.recovery.orphaned_runs import complete, orphaned_workers
 from farandole.driver.recovery.reattach import about
 from farandole.driver.workers.local import LOCAL_STOP_SECONDS
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
+from farandole.reading import other_writer
 from farandole.runs.positions import POSITIONS
 from farandole.runs.store import RunStore
 from farandole.server.journal import journals
@@ -272,6 +275,41 @@ async def test_a_saved_or_read_end_keeps_no_worker(store, run, tmp_path):
     assert (other.persisted, other.end_was_read, records.has_unread_end) == (False, True, False)
 
 
+def test_journals_that_others_can_write_are_not_followed(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    (run.folder / LEFT_RECORDS).chmod(0o777)
+    with pytest.warns(UserWarning, match=f"{run.id}.* may have written them: .* can be written by all users"):
+        assert complete(store) == []
+    with pytest.warns(UserWarning, match="other users may have written them"):
+        assert orphaned_workers(store, "c") == []
+    assert left(run)
+    (run.folder / LEFT_RECORDS).chmod(0o755)
+    assert [one.id for one in complete(store)] == [run.id]
+
+
+def test_journals_in_the_folder_of_a_group_are_not_followed(store, run, tmp_path, monkeypatch):
+    leave(tmp_path, run, 0, 1)
+    monkeypatch.setattr(orphaned_runs, "other_writer", partial(other_writer, groups=tmp_path))
+    with pytest.warns(UserWarning, match="in the folder of a group, where all members can write"):
+        assert complete(store) == []
+
+
+def test_only_their_user_can_write_persisted_journals(store, run, tmp_path):
+    before = os.umask(0o000)
+    try:
+        leave(tmp_path, run, 0, 1)
+    finally:
+        os.umask(before)
+    assert other_writer(run.folder / LEFT_RECORDS) is None
+
+
+def test_no_journal_is_persisted_through_a_link(store, run, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (run.folder / LEFT_RECORDS).symlink_to(tmp_path / "elsewhere")
+    leave(tmp_path / "worker", run, 0)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["kernel-1.json", "kernel-1.frames"])
 @pytest.mark.parametrize("make", FILES)
@@ -282,7 +320,7 @@ def test_a_strange_journal_hides_no_other_run(store, run, tmp_path, caplog, name
     leave(tmp_path / "other", other, 0)
     leave(tmp_path, run, 0, 1)
     replaced(make, run.folder / LEFT_RECORDS / name)
-    # Tasks of earlier tests do not count.
+    # Ignore the tasks that earlier tests left behind.
     gc.collect()
     caplog.clear()
     with limited_memory(), pytest.warns(UserWarning, match=f"saved of run '{run.id}' cannot be read: "):

@@ -430,6 +430,28 @@ def test_a_runs_checkpoints_are_in_its_folder_and_its_end_waits_for_them(tmp_pat
     assert [one.step for one in checkpoints_of(tmp_path / "run")] == [5]
 
 
+def test_a_link_in_a_runs_folder_removes_no_checkpoints_elsewhere(notices: list[str], tmp_path: Path) -> None:
+    """In a store that a group shares, another user may have made the link, for example to another run."""
+    _three("other")
+    before = _names("other")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "other")
+    run.current().begin(str(tmp_path / "run"), "")
+    try:
+        checkpoint(make_state(nn.Linear(3, 3), step=0), every=1, keep=1).save()
+    finally:
+        run.current().end()
+    assert _names("other") == before
+    assert "the folder is a symbolic link" in notices[0]
+
+
+def test_the_user_may_choose_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    checkpoint(make_state(nn.Linear(3, 3), step=4), every=1, folder="link").save()
+    assert _steps(tmp_path / "disk") == [4]
+
+
 def test_a_run_reports_that_it_did_not_resume(notices: list[str], tmp_path: Path) -> None:
     _three(str(tmp_path / "old" / "checkpoints"))
     run.current().begin(str(tmp_path / "new"), str(tmp_path / "old"))

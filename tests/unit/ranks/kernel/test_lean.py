@@ -23,7 +23,7 @@ class Stream:
 
 def lean():
     stream = Stream()
-    skip_empty_flushes(stream)
+    skip_empty_flushes(stream, lambda: None)
     stream.flush()
     stream.flushed = 0
     return stream
@@ -46,7 +46,7 @@ def test_written_text_is_flushed_once():
 def test_earlier_text_is_flushed():
     stream = Stream()
     stream.write("before")
-    skip_empty_flushes(stream)
+    skip_empty_flushes(stream, lambda: None)
     stream.flush()
     assert stream.flushed == 1
 
@@ -58,11 +58,19 @@ def test_a_flush_by_another_thread_during_a_write_replaces_no_flush():
             return super().write(text)
 
     stream = Interrupted()
-    skip_empty_flushes(stream)
+    skip_empty_flushes(stream, lambda: None)
     stream.write("late")
     before = stream.flushed
     stream.flush()
     assert stream.flushed == before + 1
+
+
+def test_text_that_is_written_by_a_drain_is_flushed():
+    stream = Stream()
+    skip_empty_flushes(stream, lambda: stream.write("from a child"))
+    stream.flush()
+    stream.flush()
+    assert stream.flushed == 2
 
 
 def test_write_returns_the_number_of_characters():
@@ -83,6 +91,7 @@ def test_ipykernel_still_has_the_replaced_methods(name):
     from ipykernel.kernelbase import Kernel
 
     assert callable(getattr(Kernel, name))
+    assert Kernel._execute_sleep.default_value == 0.0005
 
 
 def test_a_forked_child_flushes_by_itself():

@@ -72,7 +72,8 @@ def test_the_number_of_tokens_of_a_user_is_limited(db: Any) -> None:
 
 def test_a_long_note_is_refused_and_not_stored(db: Any) -> None:
     mallory = user(db, "mallory")
-    for long in ({"note": "x" * 5000}, {"scopes": ["inherit"] * 500}):
+    long_session = {**LOGIN, "session_id": "x" * 14_000}
+    for long in ({"note": "x" * 5000}, {"scopes": ["inherit"] * 500}, long_session):
         with pytest.raises(HTTPError, match="may have 4096 characters, and these have"):
             mallory.new_api_token(**long)
     db.commit()

@@ -76,6 +76,14 @@ async def test_with_one_origin_only_the_hubs_host():
     assert await answer(f"ada.{DOMAIN}", users=False) == 404
 
 
+@pytest.mark.parametrize("refused", [{"token": "cd" * 32}, {"X-Forwarded-For": "10.0.0.7"}])
+async def test_nobody_else_makes_the_hub_search_its_users(monkeypatch, refused):
+    searched = []
+    monkeypatch.setattr("spawner_config.origins.certificates.is_users_host", lambda *given: searched.append(given))
+    assert await answer(f"ada.{DOMAIN}", **refused) == 404
+    assert searched == []
+
+
 async def test_nobody_else_learns_who_has_an_account(monkeypatch):
     assert await answer(f"ada.{DOMAIN}", token="") == 404
     assert await answer(f"ada.{DOMAIN}", token="cd" * 32) == 404

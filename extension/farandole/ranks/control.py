@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
+from farandole.ranks.kernel import activity as activities
 from farandole.ranks.kernel import departures, exits, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
@@ -136,6 +137,11 @@ def identity() -> dict[str, Any]:
         "pid": os.getpid(),
         "outside": context.outside(),
     }
+
+
+def activity() -> dict[str, Any]:
+    """Return what the main thread of this rank is doing."""
+    return activities.of_main_thread()
 
 
 def describe() -> dict[str, Any]:

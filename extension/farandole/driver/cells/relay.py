@@ -46,7 +46,12 @@ class OutputRelay:
         self._folder = Folder(ranks)
         self._show = show
         self._waiting: queue.SimpleQueue[tuple[int, str, dict[str, Any]]] = queue.SimpleQueue()
+        self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reported_dropped = False
+
+    def add_note(self, text: str) -> None:
+        """Show a sentence from the driver. Called on the loop's thread."""
+        self._notes.put(text)
 
     def put(self, rank: int, kind: str, content: dict[str, Any]) -> None:
         """Accept an output message. Called on the loop's thread."""
@@ -59,6 +64,8 @@ class OutputRelay:
             self._folder.feed(*self._waiting.get(), now)
         for block in self._folder.take(now, flush=flush):
             self._show(block)
+        while not self._notes.empty():
+            self._show(Block(ranks=(), stream="stderr", text=f"{self._notes.get()}\n"))
         if flush and self._folder.dropped and not self._reported_dropped:
             self._reported_dropped = True
             text = (

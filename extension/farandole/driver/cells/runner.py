@@ -20,6 +20,7 @@ from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell
 from farandole.driver.kernels.replies import Reply, Sink
+from farandole.driver.kernels.waits import WaitHints
 from farandole.driver.loop import Errand, LoopThread, in_thread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
@@ -98,7 +99,9 @@ class CellRunner:
         relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or backlog.add)
         cell = Cell(code=code, sink=self._sink(relay, None), place=place_of(code))
         try:
-            work = self._core.run(cell, ranks, self._progress)
+            # A sentence that the loop's thread prints would appear in the cell that started the cluster.
+            hint = self._progress if show is None else relay.add_note
+            work = self._hinted(self._core.run(cell, ranks, self._progress), hint)
             self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=relay.pump))
         finally:
             relay.pump(flush=True)
@@ -249,10 +252,17 @@ class CellRunner:
         )
 
     def _work(self, run: Run, relay: OutputRelay, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
-        cell = self._cell(run, self._sink(relay, run), elastic)
+        cell, callbacks = self._cell(run, self._sink(relay, run), elastic), self._callbacks(run)
         if elastic is None:
-            return self._core.execute(cell, notice=self._callbacks(run).notice)
-        return self._core.lead(ElasticCell(self._core, cell, elastic, self._callbacks(run)))
+            work = self._core.execute(cell, notice=callbacks.notice)
+        else:
+            work = self._core.lead(ElasticCell(self._core, cell, elastic, callbacks))
+        return self._hinted(work, callbacks.notice)
+
+    def _hinted(self, work: Coroutine[Any, Any, list[Reply]], hint: Progress) -> Coroutine[Any, Any, list[Reply]]:
+        """Return a coroutine that executes a cell, and gives hints about ranks that wait for others."""
+        core = self._core
+        return WaitHints(core.group, hint, backend=lambda: core.backend).during(work)
 
     def _callbacks(self, run: Run) -> RunCallbacks:
         def notice(text: str) -> None:
@@ -289,17 +299,21 @@ class CellRunner:
 
         For an elastic run without another driver, the coroutine also supervises the run.
         """
-        run = background.run
+        run, callbacks = background.run, self._callbacks(background.run)
         sink = self._sink(background.relay, run)
         if found.elastic is None:
-            notice = None if led else self._callbacks(run).notice
-            return self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
+            if led:
+                return self._core.follow(readers, sink, together=False)
+            together = run.backend != "none"
+            work = self._core.follow(readers, sink, together=together, notice=callbacks.notice)
+            return self._hinted(work, callbacks.notice)
         if led or found.ended is not None:
             return follow_to_end(readers, sink)
         self._core.use(run.backend)
         replay = JournalReplay(readers=readers, workers=run.info.workers)
         cell = self._cell(run, sink, found.elastic)
-        return self._core.take_over(AdoptedRun(self._core, cell, found.elastic, self._callbacks(run), replay))
+        adopted = AdoptedRun(self._core, cell, found.elastic, callbacks, replay)
+        return self._hinted(self._core.take_over(adopted), callbacks.notice)
 
     def _sink(self, relay: OutputRelay, run: Run | None) -> Sink:
         def take(rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:

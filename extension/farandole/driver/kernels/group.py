@@ -71,7 +71,11 @@ class RankGroup:
         """The ranks on which a cell is running."""
         return [kernel for kernel, cell in self._cells.items() if not cell.done()]
 
-    def _runs(self, kernel: RankKernel) -> bool:
+    def has_ended(self, kernel: RankKernel) -> bool:
+        """Return whether the current cell has ended on a rank. It has not if the rank does not run that cell at all."""
+        return kernel in self._cells and self._cells[kernel].done()
+
+    def runs(self, kernel: RankKernel) -> bool:
         """Return whether a cell is running on a rank."""
         return kernel in self._cells and not self._cells[kernel].done()
 
@@ -188,10 +192,10 @@ class RankGroup:
 
         If the ranks work `together`, first make the rank leave the world, in a subshell if its main thread is blocked.
         """
-        blocked = self._runs(kernel)
+        blocked = self.runs(kernel)
         if together:
             await kernel.evaluate(rank_calls.leave().expression, subshell=await kernel.subshell() if blocked else None)
-        if self._runs(kernel):
+        if self.runs(kernel):
             await interrupt_rank(kernel)
             await asyncio.wait([self._cells[kernel]])
 

@@ -93,6 +93,10 @@ def identity() -> RankCall[dict[str, Any]]:
     return RankCall("identity")
 
 
+def activity() -> RankCall[dict[str, Any]]:
+    return RankCall("activity")
+
+
 def describe() -> RankCall[dict[str, Any]]:
     return RankCall("describe")
 

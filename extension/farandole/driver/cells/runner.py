@@ -169,7 +169,10 @@ class CellRunner:
             raise
         finally:
             if view.begun:
-                del self._runs[view.run.id]
+                # The reports of a run that is left must be received until the process ends, just as its logs are:
+                # positions.json counts the messages of both.
+                if not view.left:
+                    del self._runs[view.run.id]
                 view.pump(flush=True)
         return view.run
 

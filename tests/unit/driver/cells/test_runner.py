@@ -184,6 +184,7 @@ def test_the_interrupt_before_a_shutdown_leaves_the_run_on_its_ranks(cluster, mo
     # The store would report the run as lost if this process, the driver, had ended.
     assert run.status is Status.RUNNING
     assert [rank.over.is_set() for rank in cluster.ranks] == [False, False]
+    assert run.id in cluster.core.router.runs
     cluster.loop.call(cluster.core.interrupt())
 
 

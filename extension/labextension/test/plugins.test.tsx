@@ -75,7 +75,7 @@ test("the item in the status bar exists before the first message, and follows th
   expect(text(item)).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.0 GiB");
   // Without the hub it is unknown whether there are clusters.
   model.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
-  expect(text(item)).toBe("Farandole: not connected");
+  expect(text(item)).toBe("Farandole: not connected · first-cnn +1");
 });
 
 test("an activated panel takes the focus, unless one of its elements has it", () => {

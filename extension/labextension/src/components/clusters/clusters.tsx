@@ -35,7 +35,7 @@ export function Clusters({ starting, setStarting }: Props): JSX.Element {
             {trans.__("Start a cluster")}
           </button>
         )}
-        {(ready || !hub) && (
+        {(ready || !form) && (
           <button type="button" onClick={insertTraining}>
             {trans.__("Insert training cell")}
           </button>

@@ -122,8 +122,7 @@ def test_a_kept_run_is_drawn_and_a_deleted_one_is_a_picture(page: Page) -> None:
 @pytest.mark.timeout(400)
 def test_a_run_is_drawn_live_and_stopped(page: Page) -> None:
     start, run = (cell_of(page, "live.ipynb", index) for index in (0, 1))
-    start.locator(".cm-content").click()
-    page.keyboard.press("Shift+Enter")
+    wait_until(lambda: _executed(page, start), DEADLINE)
     expect(start).to_contain_text("2 ranks", timeout=DEADLINE * 1000)
     page.keyboard.press("Shift+Enter")
     wait_for_points(run, "loss", 5)
@@ -149,12 +148,27 @@ def test_the_panel_exists_and_inserts_a_training_cell(page: Page) -> None:
     panel.get_by_role("button", name="Insert training cell").click()
     expect(page.locator(".jp-Notebook")).to_contain_text("%cluster start --local --ranks 2")
     expect(page.locator(".jp-Notebook")).to_contain_text("%%distributed_train")
-    # Wait for the kernel, because a server that is stopped while a kernel is starting may hang.
-    expect(page.locator(".jp-Notebook-ExecutionIndicator")).to_have_attribute(
-        "data-status", "idle", timeout=DEADLINE * 1000
-    )
+    # A server that is stopped while a kernel is starting may hang.
+    wait_for_kernel(page)
     if "/notebooks/" in page.url:
         assert_message_on_the_page_of_files(page)
+
+
+def _executed(page: Page, cell: Locator) -> bool:
+    """Execute a cell, and return whether the page did so. It drops a cell while it connects to its kernel."""
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    try:
+        expect(cell.locator(".jp-InputPrompt")).not_to_have_text("[ ]:", timeout=MENU_MS)
+    except AssertionError:
+        return False
+    return True
+
+
+def wait_for_kernel(page: Page) -> None:
+    """Wait until the kernel of the open notebook is idle."""
+    indicator = page.locator(".jp-Notebook-ExecutionIndicator")
+    expect(indicator).to_have_attribute("data-status", "idle", timeout=DEADLINE * 1000)
 
 
 def assert_message_on_the_page_of_files(page: Page) -> None:

@@ -42,7 +42,7 @@ def test_check(shell):
     lines = str(found).splitlines()
     assert lines[0] == "cluster main, backend torch"
     assert [line.split()[:2] for line in lines[2:5]] == [["driver", "-"], ["0", "main-w0"], ["1", "main-w0"]]
-    assert "all-reduce of 16 MB on 2 ranks" in found._repr_html_()
+    assert "all-reduce of 16 MiB on 2 ranks" in found._repr_html_()
 
 
 def test_output_is_labelled_and_equal_output_is_folded(shell):

@@ -64,23 +64,17 @@ function text(element: ReactElement<{ children: unknown[] }>): string {
   return element.props.children.join("");
 }
 
-test("the item in the status bar exists before the first message, and follows the state", () => {
+test("the item in the status bar follows the state, and does not say that there is no cluster while the hub is down", () => {
   const model = new Model();
   const item = new StatusItem(model.it, jest.fn());
   const shown = () => text((item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render());
   expect(shown()).toBe("Farandole: no cluster");
+  model.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
+  expect(shown()).toBe("Farandole: not connected");
   model.receive(example<wire.ClustersMessage>("clusters-starting"));
   expect(shown()).toContain("a cluster is starting");
   model.receive(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
   expect(shown()).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.0 GiB");
-});
-
-test("the status bar does not say that there is no cluster while the hub is down", () => {
-  const model = new Model();
-  const item = new StatusItem(model.it, jest.fn());
-  const shown = () => text((item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render());
-  model.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
-  expect(shown()).toBe("Farandole: not connected");
 });
 
 test("an activated panel takes the focus, unless one of its elements has it", () => {

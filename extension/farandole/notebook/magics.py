@@ -256,10 +256,20 @@ class FarandoleMagics(Magics):
             wanted, cluster, self.cluster = self.cluster.name, self.cluster, None
             cluster.stop()
         elif wanted is not None:
-            Cluster.stop_named(wanted)
+            self._stop_other(wanted)
         else:
             self._cluster()
         print(f"cluster {wanted!r} is stopped")
+
+    def _stop_other(self, name: str) -> None:
+        try:
+            Cluster.stop_named(name)
+        except NoClusterError as exc:
+            # The hub's clusters are suggested already. A cluster on this machine is not among them.
+            hint = did_you_mean(name, [self.cluster.name] if self.cluster is not None else [])
+            if hint in str(exc):
+                raise
+            raise NoClusterError(f"{exc}{hint}") from exc
 
     def _list(self, _options: argparse.Namespace) -> None:
         """List your running clusters."""

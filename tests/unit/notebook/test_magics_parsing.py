@@ -215,6 +215,14 @@ def test_an_action_for_another_cluster_names_this_one(shell, cluster, line):
     assert shell.run_line_magic("cluster", "status main") == "status"
 
 
+def test_a_stop_without_a_hub_suggests_the_cluster_on_this_machine(shell, cluster):
+    with pytest.raises(NoClusterError, match=r"no JupyterHub here.* Did you mean 'main'\?"):
+        shell.run_line_magic("cluster", "stop mian")
+    with pytest.raises(NoClusterError, match=r"`token=`\.$"):
+        shell.run_line_magic("cluster", "stop other")
+    assert cluster.calls == []
+
+
 @pytest.mark.parametrize("magic", ["push", "pull"])
 @pytest.mark.parametrize("name", ["None", "9x", "model.weight"])
 def test_push_and_pull_name_what_cannot_be_a_variable(shell, cluster, magic, name):

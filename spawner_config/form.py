@@ -47,7 +47,8 @@ def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
     if profile.cpus is not None:
         parts.append(f"{profile.cpus:g} CPU{'s' if profile.cpus > 1 else ''}")
     if profile.memory is not None:
-        parts.append(f"{profile.memory} memory")
+        # "4G" means 4 GiB, as in Docker and JupyterHub.
+        parts.append(f"{profile.memory[:-1]} {profile.memory[-1]}iB memory")
     if profile.gpus:
         kind = f" {profile.gpu_class}" if profile.gpu_class else ""
         parts.append(f"{profile.gpus} GPU{'s' if profile.gpus > 1 else ''}{kind}")

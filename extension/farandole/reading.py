@@ -17,10 +17,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from farandole.protocol import GROUP_FOLDERS, LATEST, MOST_RANKS, Status, is_number, is_rank
+from farandole.sizes import size_text
 
-JSON_BYTES = 64_000_000
-"""The maximum size of a JSON file in bytes. ``run.json`` contains a result of up to 1 MB from each rank."""
-SMALL_JSON_BYTES = 4_000_000
+JSON_BYTES = 64 * 2**20
+"""The maximum size of a JSON file in bytes. ``run.json`` contains a result of up to 1 MiB from each rank."""
+SMALL_JSON_BYTES = 4 * 2**20
 """The maximum size, in bytes, of a JSON file without user data."""
 MOST_VALUES = 8_000_000
 """The maximum number of values in a JSON document, where a list or object counts as four values. Parsed values take up
@@ -102,7 +103,7 @@ def read_bytes(folder: Path, name: str, limit: int) -> bytes:
     with open_regular(folder, name) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise ValueError(f"{name!r} has {size / 1e6:,.1f} MB, and at most {limit / 1e6:g} MB are read")
+            raise ValueError(f"{name!r} has {size_text(size)}, and at most {size_text(limit)} are read")
         return file.read(size)
 
 

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from hub.doctor.deployment import Deployment
     from hub.doctor.engine import Engine
 
-GB = 1e9
+GIB = 2**30
 ENGINE_FOLDER = "/var/lib/docker"
 IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9}
 """The size of each image in bytes. During a pull, compressed layers need space too, which `PULLING` accounts for."""
 PULLING = 1.5
-LEAST_FREE = 1e9
-HOMES = 10e9
+LEAST_FREE = 1.0 * GIB
+HOMES = 10.0 * GIB
 """A rough estimate, in bytes, of the space that the homes and data of a small group need."""
-LEAST_MEMORY, GOOD_MEMORY = 1.8e9, 3.8e9
-"""Bytes of memory. These limits are below 2 and 4 GB because machines of these sizes report slightly less."""
+LEAST_MEMORY, GOOD_MEMORY = 1.7 * GIB, 3.5 * GIB
+"""Bytes of memory. These limits are below 2 and 4 GiB because machines of these sizes report slightly less."""
 GOOD_CORES = 2
 LARGEST_ERROR = 16_000_000
 """The largest clock error that the kernel reports, in microseconds. If nothing synchronises the clock, the reported
@@ -47,14 +47,14 @@ def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> 
 def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
     """Check whether ``free`` bytes are enough, given that the ``missing`` kinds of image must still be pulled."""
     images = PULLING * sum(IMAGE_BYTES[kind] for kind in missing)
-    need = f"; the images for {' and '.join(missing)} need {images / GB:.1f} GB" if missing else ""
-    found = f"{free / GB:.1f} GB free in {root}{need}"
+    need = f"; the images for {' and '.join(missing)} need {images / GIB:.1f} GiB" if missing else ""
+    found = f"{free / GIB:.1f} GiB free in {root}{need}"
     remedy = "Free some space (docker image prune), or move the engine's folder to a larger disk: data-root in "
     remedy += "/etc/docker/daemon.json"
     if free < images + LEAST_FREE:
         return fault("disk", found, remedy)
     if free < images + HOMES:
-        return warning("disk", f"{found}; users' files need {HOMES / GB:.0f} GB more", remedy)
+        return warning("disk", f"{found}; users' files need {HOMES / GIB:.0f} GiB more", remedy)
     return ok("disk", found)
 
 
@@ -97,9 +97,9 @@ def _disk(path: Path) -> int | None:
 def check_memory(info: dict[str, Any]) -> Finding:
     """Check whether the memory and the cores that the engine reports are enough."""
     memory, cores = int(info.get("MemTotal") or 0), int(info.get("NCPU") or 0)
-    found = f"{memory / GB:.1f} GB of memory, {cores} cores"
+    found = f"{memory / GIB:.1f} GiB of memory, {cores} cores"
     if memory < LEAST_MEMORY:
-        return fault("memory", found, "A notebook with two workers needs 2 GB; 4 GB or more are recommended.")
+        return fault("memory", found, "A notebook with two workers needs 2 GiB; 4 GiB or more are recommended.")
     if memory < GOOD_MEMORY or cores < GOOD_CORES:
         return warning(
             "memory", found, "This is enough for one user with two workers. Set small limits in profiles.toml."

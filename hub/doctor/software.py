@@ -84,7 +84,7 @@ def _judge_image(name: str, found: dict[str, Any], version: str) -> Finding:
             f"{name} has version {label or 'unknown'}, and FARANDOLE_VERSION is {version}.",
             f"Build it again (make images), or pull it again (docker pull {name}).",
         )
-    return ok("images", f"{name}, {found.get('Size', 0) / 1e6:.0f} MB")
+    return ok("images", f"{name}, {found.get('Size', 0) / 2**20:.0f} MiB")
 
 
 def _missing(kind: str, name: str) -> Finding:

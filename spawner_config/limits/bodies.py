@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from farandole.server.bodies import LimitedRequest, announced_size
+from farandole.sizes import size_text
 from tornado.httpserver import HTTPServer
 from tornado.httputil import RequestStartLine
 
@@ -72,8 +73,8 @@ class _LimitedRequest(LimitedRequest):
 
 def _reason(path: str, size: int) -> str:
     return (
-        f"This request has {size} bytes, and the hub reads at most {SMALL_BODY} for {path}. Send less: a list of "
-        "names in several parts, for example. A server's options are its profile and some numbers."
+        f"This request has {size_text(size)}, and the hub reads at most {size_text(SMALL_BODY)} for {path}. Send less: "
+        "a list of names in several parts, for example. A server's options are its profile and some numbers."
     )
 
 

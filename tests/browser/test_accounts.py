@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import expect
@@ -35,7 +38,7 @@ def log_in(page: Page, hub: RunningHub, name: str, password: str) -> None:
 
 
 def test_a_new_user_gets_an_account_with_a_link(hub: RunningHub, chromium: Browser, tmp_path: Path) -> None:
-    with chromium.new_context() as admins, chromium.new_context() as graces:
+    with chromium.new_context(timezone_id="Asia/Bangkok", locale="en-GB") as admins, chromium.new_context() as graces:
         admin, grace = admins.new_page(), graces.new_page()
         log_in(admin, hub, "root", ADMIN_PASSWORD)
         admin.goto(f"{hub.url}/hub/admin")
@@ -47,6 +50,9 @@ def test_a_new_user_gets_an_account_with_a_link(hub: RunningHub, chromium: Brows
         expect(admin.get_by_role("alert").filter(has_text="1 of 2 accounts")).to_contain_text(
             "Line 3: the name 'root' has"
         )
+        until = admin.get_by_role("time")
+        local = datetime.fromisoformat(until.get_attribute("datetime") or "").astimezone(ZoneInfo("Asia/Bangkok"))
+        expect(until).to_have_text(re.compile(f"{local.day} {local:%b}.* {local.year}, {local:%H:%M}"))
         with admin.expect_download() as download:
             admin.get_by_role("link", name="Download as CSV").click()
         rows = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))

@@ -42,7 +42,7 @@ def test_workers_are_named_servers_and_the_status_shows_them(hub, where, cluster
     lines = str(cluster.status()).splitlines()
     assert lines[0] == "cluster one: 2 ranks on 2 workers, backend horovod"
     assert [line.split()[:3] for line in lines[2:]] == [["one-w0", "0", "cpu"], ["one-w1", "1", "cpu"]]
-    assert re.search(r"idle for \d+ (s|min), stopped at \d\d:\d\d unless used$", lines[2])
+    assert re.search(r"idle for \d+:\d\d, stopped at \S* ?\d\d:\d\d UTC\S* unless used$", lines[2])
     assert "one-w1" in cluster._repr_html_()
 
 

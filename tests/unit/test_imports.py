@@ -22,10 +22,11 @@ EVERYWHERE = (
     "farandole.protocol",
     "farandole.exceptions",
     "farandole.__version__",
+    "farandole.sizes",
+    "farandole.times",
     "farandole.reading",
     "farandole.frames",
     "farandole.suggestions",
-    "farandole.sizes",
 )
 ENTRY_POINTS = {"farandole", "farandole.server", "farandole.server.notebook"}
 PICTURE = re.compile(r"^(\w[\w/, ]*?) +-> (.+)$", re.MULTILINE)

@@ -250,7 +250,7 @@ class Cluster:
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
         """Set variables on all ranks, or only on ``ranks``.
 
-        If ``ranks`` is None and the pickled values are 1 MB or larger, they are sent only to rank 0, which broadcasts
+        If ``ranks`` is None and the pickled values are 1 MiB or larger, they are sent only to rank 0, which broadcasts
         them to the other ranks. With backend ``none``, all values are sent to each rank.
 
         Raises:

@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from farandole.reading import printable
+from farandole.times import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,13 +49,6 @@ def number(value: float) -> str:
     if value and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.2e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def duration(seconds: float) -> str:
-    """Format a number of seconds in the form 0:07 or 1:02:03."""
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def svg(series: Sequence[Series], title: str = "") -> str:
@@ -160,7 +154,7 @@ def summary(run: Run) -> str:
     info = run.info
     ranks = "1 rank" if info.size == 1 else f"{info.size} ranks"
     title = f"Run {info.name} ({info.id})" if info.name else f"Run {info.id}"
-    return printable(" · ".join([title, info.status.value, duration(info.seconds), ranks, info.backend]))
+    return printable(" · ".join([title, info.status.value, duration_text(info.seconds), ranks, info.backend]))
 
 
 def table(series: Sequence[Series], ranks: Sequence[int]) -> list[list[str]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Sequence
 from html import escape
 
 from farandole.protocol import Status
 from farandole.reading import printable
 from farandole.runs.model import RunInfo
+from farandole.times import duration_text, time_text
 
-HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
+HEAD = ("id", "name", "status", "started", "duration", "ranks", "backend")
 
 
 class RunList:
@@ -42,6 +42,6 @@ class RunList:
 
 
 def _row(run: RunInfo, status: str) -> tuple[str, ...]:
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
-    cells = (run.id, run.name or "-", status, started, f"{run.seconds:.1f}", str(run.size), run.backend)
+    started = time_text(run.started)
+    cells = (run.id, run.name or "-", status, started, duration_text(run.seconds), str(run.size), run.backend)
     return tuple(map(printable, cells))

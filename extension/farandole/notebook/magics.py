@@ -107,7 +107,8 @@ class FarandoleMagics(Magics):
         """
         words, script = (line, None) if cell is not None else split_line(line)
         options = _parse(self.distributed_train, words)
-        _check_variable(options.output)
+        if options.output is not None:
+            _check_variable(options.output, "--output cannot be")
         elastic = _elastic(options)
         cluster = self._cluster()
         if options.tensorboard:
@@ -140,7 +141,7 @@ class FarandoleMagics(Magics):
     def push(self, line: str) -> None:
         """Copy variables from this notebook to the ranks."""
         options = _parse(self.push, line)
-        names = _names(options.names)
+        names = _names("%push", options.names)
         namespace = self._namespace()
         if missing := [name for name in names if name not in namespace]:
             raise TransferError(f"{missing[0]!r} is not defined in this notebook; assign a value before you push it")
@@ -156,7 +157,7 @@ class FarandoleMagics(Magics):
     def pull(self, line: str) -> None:
         """Copy variables from the ranks into this notebook."""
         options = _parse(self.pull, line)
-        names = _names(options.names)
+        names = _names("%pull", options.names)
         values = self._cluster().pull(*names, ranks=None if options.rank is None else [options.rank])
         for name in names:
             by_rank = {rank: found[name] for rank, found in values.items()}
@@ -229,13 +230,13 @@ class FarandoleMagics(Magics):
         show_again(cluster)
         return cluster
 
-    def _status(self, _options: argparse.Namespace) -> Any:
+    def _status(self, options: argparse.Namespace) -> Any:
         """Show the workers, the ranks and the use of GPUs."""
-        return self._cluster().status()
+        return self._named(options).status()
 
-    def _check(self, _options: argparse.Namespace) -> Any:
+    def _check(self, options: argparse.Namespace) -> Any:
         """Test all ranks and the network between them, and show which of them differ from the others."""
-        return self._cluster().check()
+        return self._named(options).check()
 
     def _scale(self, options: argparse.Namespace) -> Any:
         """Start or stop workers until there are N, with `%cluster scale N`. Ranks that stay keep their variables."""
@@ -255,10 +256,20 @@ class FarandoleMagics(Magics):
             wanted, cluster, self.cluster = self.cluster.name, self.cluster, None
             cluster.stop()
         elif wanted is not None:
-            Cluster.stop_named(wanted)
+            self._stop_other(wanted)
         else:
             self._cluster()
         print(f"cluster {wanted!r} is stopped")
+
+    def _stop_other(self, name: str) -> None:
+        try:
+            Cluster.stop_named(name)
+        except NoClusterError as exc:
+            # The hub's clusters are suggested already. A cluster on this machine is not among them.
+            hint = did_you_mean(name, [self.cluster.name] if self.cluster is not None else [])
+            if hint in str(exc):
+                raise
+            raise NoClusterError(f"{exc}{hint}") from exc
 
     def _list(self, _options: argparse.Namespace) -> None:
         """List your running clusters."""
@@ -277,9 +288,19 @@ class FarandoleMagics(Magics):
             raise UsageError("`%cluster logs` needs the number of a rank, such as `%cluster logs 0`")
         print(self._cluster().logs(int(options.value), lines=options.lines))
 
-    def _interrupt(self, _options: argparse.Namespace) -> None:
+    def _interrupt(self, options: argparse.Namespace) -> None:
         """Stop the cell that the ranks are running."""
-        self._cluster().interrupt()
+        self._named(options).interrupt()
+
+    def _named(self, options: argparse.Namespace) -> Cluster:
+        """Return the cluster that this notebook leads. Raises UsageError if the arguments name another one."""
+        cluster, name = self._cluster(), options.name or options.value
+        if name not in {None, cluster.name}:
+            raise UsageError(
+                f"`%cluster {options.action}` is for the cluster that this notebook leads, {cluster.name!r}, and not "
+                f"for {name!r}.{did_you_mean(name, [cluster.name])}"
+            )
+        return cluster
 
     def _cluster(self) -> Cluster:
         """Return the cluster that this notebook leads. Raises NoClusterError if there is none."""
@@ -323,12 +344,12 @@ def _unknown(magic: str, action: str, actions: Sequence[str]) -> str:
     return f"{magic} has no action {action!r}; use one of {', '.join(actions)}.{did_you_mean(action, actions)}"
 
 
-def _check_variable(name: str | None) -> None:
+def _check_variable(name: str, problem: str) -> None:
     """Raise UsageError if ``name`` cannot be the name of a variable."""
-    if name is not None and (not name.isidentifier() or iskeyword(name)):
+    if not name.isidentifier() or iskeyword(name):
         raise UsageError(
-            f"--output cannot be {name!r}: a variable's name has only letters, digits and underscores, begins with no "
-            "digit and is no keyword"
+            f"{problem} {name!r}: a variable's name has only letters, digits and underscores, begins with no digit and "
+            "is no keyword"
         )
 
 
@@ -340,8 +361,11 @@ def _elastic(options: argparse.Namespace) -> Elastic | None:
     return Elastic(**given) if options.elastic else None
 
 
-def _names(words: list[str]) -> list[str]:
-    return [name for word in words for name in word.split(",") if name]
+def _names(magic: str, words: list[str]) -> list[str]:
+    names = [name for word in words for name in word.replace(",", " ").split()]
+    for name in names:
+        _check_variable(name, f"{magic} cannot copy")
+    return names
 
 
 def _is_number(argument: str | int | None) -> bool:

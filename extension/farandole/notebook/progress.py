@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from farandole.notebook.chart import duration, number, summary
+from farandole.notebook.chart import number, summary
 from farandole.reading import printable
 from farandole.runs.view import view_of
+from farandole.times import duration_text
 
 if TYPE_CHECKING:
     from farandole.runs.run import Run
@@ -28,7 +29,7 @@ def progress_line(run: Run) -> str:
 
 def _bar(bar: dict[str, Any]) -> str:
     done = number(bar["done"]) + (f"/{number(bar['total'])}" if bar["total"] else "")
-    left = f", {duration(bar['seconds_left'])} left" if bar["seconds_left"] else ""
+    left = f", {duration_text(bar['seconds_left'])} left" if bar["seconds_left"] else ""
     return " ".join(filter(None, [bar["name"], done])) + left
 
 

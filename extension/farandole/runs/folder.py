@@ -20,9 +20,10 @@ from farandole.reading import open_regular, read_bytes, read_json, reason
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import FOLDERS, rank_files
 from farandole.runs.run import Run
+from farandole.sizes import size_text
 
 LOG_TAIL_BYTES = 8_000
-LINE_BYTES = 1_000_000
+LINE_BYTES = 2**20
 CODE_BYTES = 4_000_000
 
 
@@ -123,7 +124,7 @@ def raw_lines(folder: Path, name: str) -> Iterator[bytes]:
     with open_regular(folder, name) as file:
         while line := file.readline(LINE_BYTES + 1):
             if len(line) > LINE_BYTES:
-                raise ValueError(f"{name!r} has a line of more than {LINE_BYTES / 1e6:g} MB")
+                raise ValueError(f"{name!r} has a line of more than {size_text(LINE_BYTES)}")
             yield line
 
 

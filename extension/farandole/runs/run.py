@@ -16,6 +16,7 @@ from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
 from farandole.runs.series import RankTable, Series, drawn
 from farandole.runs.writer import Nowhere, Sink, strict_json
+from farandole.times import duration_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,7 +269,8 @@ class Run:
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        return f"<Run {self.id}{name}: {self.status}, {self.size} ranks, {self.backend}, {self._info.seconds:.1f} s>"
+        seconds = duration_text(self._info.seconds)
+        return f"<Run {self.id}{name}: {self.status}, {self.size} ranks, {self.backend}, {seconds}>"
 
     def _view(self, rank: int) -> RankView:
         with self._lock:

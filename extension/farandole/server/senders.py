@@ -14,6 +14,7 @@ from tornado.httputil import HTTPServerRequest, RequestStartLine
 from tornado.web import Application, HTTPError
 
 from farandole.server.bodies import LimitedRequest, announced_size
+from farandole.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -89,8 +90,9 @@ class _LimitedRequest(LimitedRequest):
 
 def _reason(request: HTTPServerRequest, size: int) -> str:
     return (
-        f"The request for {request.path} has no valid login and {size} bytes, and this server reads at most "
-        f"{SMALL_BODY} from unknown senders. Log in again in another tab, or send a valid token, and try again."
+        f"The request for {request.path} has no valid login and {size_text(size)}, and this server reads at "
+        f"most {size_text(SMALL_BODY)} from unknown senders. Log in again in another tab, or send a valid token, and "
+        "try again."
     )
 
 

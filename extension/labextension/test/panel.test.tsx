@@ -193,12 +193,17 @@ describe("clusters", () => {
     expect(harness.requests).toEqual(['stopCluster "exam" false', 'stopCluster "exam" true']);
   });
 
-  test("scaling sends the number of workers", async () => {
+  test("scaling sends the number of workers, and asks first if ranks would be lost", async () => {
     await harness.receiveState("state");
-    await harness.click("button", "Scale main");
-    await harness.type("number", "Workers", "4");
     harness.answers["scaleCluster"] = () => example<wire.Cluster>("cluster");
+    await harness.click("button", "Scale main");
+    await harness.type("number", "Workers", "1");
+    harness.confirm.mockResolvedValueOnce(false);
     await harness.click("button", "Apply");
+    expect(harness.requests).toEqual([]);
+    await harness.type("number", "Workers", "4");
+    await harness.click("button", "Apply");
+    expect(harness.confirm).toHaveBeenCalledTimes(1);
     expect(harness.requests).toEqual([`scaleCluster "main" ${JSON.stringify(example("scale-cluster"))}`]);
     expect(document.activeElement).toBe(harness.get("button", "Scale main"));
   });

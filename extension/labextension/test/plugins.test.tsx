@@ -65,7 +65,7 @@ function text(item: StatusItem): string {
   return (item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render().props.children.join("");
 }
 
-test("the item in the status bar exists before the first message, and follows the state", () => {
+test("the item in the status bar follows the state, and does not say that there is no cluster while the hub is down", () => {
   const model = new Model();
   const item = new StatusItem(model.it, jest.fn());
   expect(text(item)).toBe("Farandole: no cluster");

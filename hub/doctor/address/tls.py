@@ -113,5 +113,5 @@ def _judge_pair(folder: Path, domain: str, *, users: bool) -> Finding:
             "Get a certificate for the hub's host and all names below it (a wildcard), or set COMPOSE_PROFILES=caddy.",
         )
     if end - datetime.now(UTC) < SOON:
-        return warning(CHECK, f"{folder / CERTIFICATE} ends on {end:%Y-%m-%d}.", "Replace it before that day.")
-    return ok(CHECK, f"{folder / CERTIFICATE} is valid until {end:%Y-%m-%d}")
+        return warning(CHECK, f"{folder / CERTIFICATE} ends at {end:%Y-%m-%d %H:%M} UTC.", "Replace it in time.")
+    return ok(CHECK, f"{folder / CERTIFICATE} is valid until {end:%Y-%m-%d %H:%M} UTC")

@@ -36,6 +36,7 @@ NOT_FOR_USERS = {
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
     "extension/farandole/notebook/magics.py": {
         "raise NoClusterError(self._release())": ELSEWHERE,
+        'raise NoClusterError(f"{exc}{hint}")': PASSED_ON,
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },
     "extension/farandole/protocol.py": {"raise ValueError(": "such a report is left out"},

@@ -283,7 +283,7 @@ def test_missing_images_can_be_pulled_or_not(tmp_path: Path) -> None:
     [
         (3e9, ["hub", "notebook"], Level.FAULT),
         (5e9, ["hub", "notebook"], Level.WARNING),
-        (13e9, ["hub", "notebook"], Level.OK),
+        (14e9, ["hub", "notebook"], Level.OK),
         (11e9, ["hub", "notebook", "cuda"], Level.FAULT),
         (0.5e9, [], Level.FAULT),
         (11e9, [], Level.OK),
@@ -299,6 +299,12 @@ def test_free_disk_space(free: float, missing: list[str], level: Level) -> None:
 )
 def test_memory_and_cores(memory: float, cores: int, level: Level) -> None:
     assert check_memory({"MemTotal": int(memory), "NCPU": cores}).level is level
+
+
+def test_sizes_have_binary_units() -> None:
+    found = judge_disk("/var/lib/docker", 5 * 2**30, []).found
+    assert found == "5.0 GiB free in /var/lib/docker; users' files need 10 GiB more"
+    assert check_memory({"MemTotal": 8 * 2**30, "NCPU": 4}).found == "8.0 GiB of memory, 4 cores"
 
 
 def test_an_unsynchronised_clock_is_a_warning() -> None:

@@ -6,12 +6,12 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from farandole.notebook.chart import duration, number, static_bundle, summary, svg, ticks
+from farandole.notebook.chart import number, static_bundle, summary, svg, ticks
 from farandole.notebook.display import show_runs
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
-from IPython.testing.globalipapp import get_ipython, start_ipython
+from IPython.core.interactiveshell import InteractiveShell
 
 EVIL = "<script>alert(1)</script>&"
 
@@ -102,14 +102,12 @@ def test_numbers_are_short(value, text):
     assert number(value) == text
 
 
-def test_durations():
-    assert [duration(seconds) for seconds in (0, 65, 3725)] == ["0:00", "1:05", "1:02:05"]
-
-
 def test_a_run_as_last_value_is_displayed(run):
-    shell = start_ipython() or get_ipython()
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
     show_runs(shell)
     report(run, 0, 0, loss=1.0)
     run.finish(Status.FINISHED)
     data, _ = shell.display_formatter.format(run)
+    InteractiveShell.clear_instance()
     assert "image/svg+xml" in data

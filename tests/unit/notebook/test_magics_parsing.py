@@ -207,6 +207,37 @@ def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
     assert magics.cluster is None
 
 
+@pytest.mark.parametrize("line", ["status mian", "check --name mian", "interrupt mian"])
+def test_an_action_for_another_cluster_names_this_one(shell, cluster, line):
+    with pytest.raises(UsageError, match=r"leads, 'main', and not for 'mian'\. Did you mean 'main'\?"):
+        shell.run_line_magic("cluster", line)
+    assert cluster.calls == []
+    assert shell.run_line_magic("cluster", "status main") == "status"
+
+
+def test_a_stop_without_a_hub_suggests_the_cluster_on_this_machine(shell, cluster):
+    with pytest.raises(NoClusterError, match=r"no JupyterHub here.* Did you mean 'main'\?"):
+        shell.run_line_magic("cluster", "stop mian")
+    with pytest.raises(NoClusterError, match=r"`token=`\.$"):
+        shell.run_line_magic("cluster", "stop other")
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("magic", ["push", "pull"])
+@pytest.mark.parametrize("name", ["None", "9x", "model.weight"])
+def test_push_and_pull_name_what_cannot_be_a_variable(shell, cluster, magic, name):
+    with pytest.raises(UsageError, match=f"%{magic} cannot copy '{name}': a variable's name has only letters"):
+        shell.run_line_magic(magic, name)
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("line", ["'x, y'", '"x" "y"'])
+def test_quotes_are_no_part_of_names(shell, cluster, line):
+    shell.user_ns.update(x=1, y=[2])
+    shell.run_line_magic("push", line)
+    assert cluster.calls == [("push", {"x": 1, "y": [2]}, None)]
+
+
 def test_a_second_start_keeps_the_first_cluster(shell, cluster, magics):
     with pytest.raises(UsageError, match=r"already leads cluster 'main'; stop it first with `%cluster stop`"):
         shell.run_line_magic("cluster", "start --local")

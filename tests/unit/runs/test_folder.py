@@ -162,7 +162,7 @@ def test_the_largest_step_of_a_report_spoils_no_data_frame(store):
 def test_a_line_of_gigabytes_is_not_read_into_memory(store):
     path = write_run(store.folder, BAD) / "metrics" / "rank-0.jsonl"
     os.truncate(path, 3_000_000_000)
-    with limited_memory(), pytest.warns(UserWarning, match="has a line of more than 1 MB"):
+    with limited_memory(), pytest.warns(UserWarning, match="has a line of more than 1 MiB"):
         assert store.load(BAD).dataframe()["loss"].tolist() == [0.5]
 
 

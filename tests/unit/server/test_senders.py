@@ -16,6 +16,7 @@ import pytest
 from farandole.server import senders
 from farandole.server.senders import SMALL_BODY
 from farandole.server.worker.args import WORKER_ARGS
+from farandole.sizes import size_text
 from jupyter_server.auth import IdentityProvider
 from jupyter_server.serverapp import ServerApp
 from tornado.httpserver import HTTPServer
@@ -107,8 +108,8 @@ async def test_a_large_body_without_a_login_is_refused(
             assert status == 413, text
             answer = json.loads(text)
             assert answer["status"] == 413
-            assert f"/{path} has no valid login and {size} bytes" in answer["message"]
-            assert f"at most {SMALL_BODY} from unknown senders" in answer["message"]
+            assert f"/{path} has no valid login and {size_text(size)}, and" in answer["message"]
+            assert "at most 64 KiB from unknown senders" in answer["message"]
         assert (await server.ask("GET", "api/status", **LOGIN))[0] == 200
 
 

@@ -17,7 +17,7 @@ from farandole.driver.kernels.rank_calls import RankCall
 from farandole.exceptions import RankDiedError, RankError, TransferError
 from farandole.protocol import PUSH_TARGET, foreign_code
 
-BROADCAST_BYTES = 1_000_000
+BROADCAST_BYTES = 2**20
 """If the pickle of all values has at least this many bytes, `push` with ``broadcast`` sends it only to rank 0."""
 CHUNK_BYTES = 4_000_000
 """The size of the chunks in which values are sent, in bytes. Jupyter Server accepts websocket messages of up to 10 MiB.

@@ -14,6 +14,7 @@ from farandole.driver.loop import all_or_first_error
 from farandole.driver.workers.worker import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.exceptions import WorkerStartError
 from farandole.runs.positions import JournalPosition
+from farandole.times import duration_text
 
 INFO_SECONDS = 5.0
 WORKERS_AT_ONCE = 16
@@ -233,9 +234,9 @@ async def _info_of(worker: Worker) -> WorkerInfo | None:
 
 def idle_reason(handle: WorkerHandle) -> str:
     """Return why the hub stopped an idle worker, as a phrase to follow "it", or "" if the hub did not stop it."""
-    idle = min(kernel.idle_seconds for kernel in handle.kernels) / 60
-    if handle.info.idle_minutes and idle >= handle.info.idle_minutes:
-        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {handle.info.idle_minutes:g}"
+    idle, limit = min(kernel.idle_seconds for kernel in handle.kernels), handle.info.idle_minutes
+    if limit and idle >= limit * 60:
+        return f"had been idle for {duration_text(idle)}, and this hub stops workers after {limit:g} minutes"
     return ""
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from html import escape
 from typing import Any
 
@@ -14,6 +14,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.output import label
 from farandole.driver.table import aligned, html_table
 from farandole.driver.workers.worker import WorkerInfo
+from farandole.times import duration_text, time_text
 
 HEAD = ("worker", "ranks", "profile", "host", "state")
 
@@ -57,7 +58,7 @@ def status_of(
     """Return the status of a cluster, given the hub's counts for each GPU class and the workers' states by name."""
     rows = []
     for handle in core.handles:
-        state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), datetime.now().astimezone())
+        state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), time.time())
         ranks = label([kernel.rank for kernel in handle.kernels]).split(" ", 1)[1]
         rows.append((handle.worker.name, ranks, handle.info.profile or "-", handle.info.host, state))
     size = len(core.group.kernels)
@@ -65,7 +66,7 @@ def status_of(
     return ClusterStatus(name=core.name, backend=core.backend, size=size, rows=tuple(rows), gpus=lines)
 
 
-def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: datetime) -> str:
+def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: float) -> str:
     dead = [kernel.rank for kernel in handle.kernels if not kernel.alive]
     if dead:
         reason = idle_reason(handle)
@@ -75,20 +76,14 @@ def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | 
     return idle_state(look, now) if look is not None else "idle"
 
 
-def idle_state(look: WorkerInfo, now: datetime) -> str:
+def idle_state(look: WorkerInfo, now: float) -> str:
     """Describe whether a worker is busy or idle, and when an idle worker will be stopped."""
     if look.idle_seconds is None:
         return "busy"
     if not look.idle_minutes:
         return "idle"
-    left = timedelta(minutes=look.idle_minutes, seconds=-look.idle_seconds)
-    end = now + max(left, timedelta(0))
-    when = end.strftime("%H:%M" if left < timedelta(hours=12) else "%Y-%m-%d %H:%M")
-    return f"idle for {_duration(look.idle_seconds)}, stopped at {when} unless used"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds // 60:.0f} min"
+    left = max(0.0, look.idle_minutes * 60 - look.idle_seconds)
+    return f"idle for {duration_text(look.idle_seconds)}, stopped at {time_text(now + left, now=now)} unless used"
 
 
 def gpu_line(name: str, counts: Mapping[str, Any]) -> str:

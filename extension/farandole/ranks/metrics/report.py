@@ -57,7 +57,7 @@ def to_number(key: str, value: Any) -> float | DeferredValue:
     if getattr(value, "is_cuda", False) and value.numel() == 1 and not value.is_complex():
         return _read_later(value)
     if not callable(getattr(value, "item", None)):
-        raise ReportError(f"fd.report: {key!r} is a {_type(value)}; {_remedy(value)}")
+        raise ReportError(f"fd.report: {key!r} is {_kind(value)}; {_remedy(value)}")
     count = _elements(value)
     if count != 1:
         raise ReportError(
@@ -74,7 +74,7 @@ def _record(now: float, step: int | None, epoch: int | None, values: dict[str, A
 
 def _to_float(key: str, value: Any) -> float:
     if not isinstance(value, Real):
-        raise ReportError(f"fd.report: {key!r} holds a {_type(value)}; {_remedy(value)}")
+        raise ReportError(f"fd.report: {key!r} holds {_kind(value)}; {_remedy(value)}")
     try:
         return float(value)
     except OverflowError as exc:
@@ -125,6 +125,10 @@ def _elements(value: Any) -> int:
 def _type(value: Any) -> str:
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {_type(value)}"
 
 
 def _remedy(value: Any) -> str:

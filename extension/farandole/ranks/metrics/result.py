@@ -13,8 +13,9 @@ from farandole.protocol import Kind, float_to_json
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
 from farandole.reading import check_levels
+from farandole.sizes import size_text
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 2**20
 MOST_LEVELS = 90
 """Maximum nesting depth of a result. It is lower than the limit for ``run.json``, which contains the result."""
 
@@ -25,18 +26,18 @@ def result(value: Any) -> None:
     NaN and infinities arrive as the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 
     Args:
-        value: numbers, strings, None, tensors and arrays, or nested lists, tuples and dicts of them; at most 1 MB as
+        value: numbers, strings, None, tensors and arrays, or nested lists, tuples and dicts of them; at most 1 MiB as
             JSON.
 
     Raises:
-        ReportError: the value cannot be represented as JSON (the message names the item), is larger than 1 MB, or has
+        ReportError: the value cannot be represented as JSON (the message names the item), is larger than 1 MiB, or has
             lists and dicts nested more than `MOST_LEVELS` levels deep.
     """
     plain = _flat(value)
     length = len(json.dumps(plain))
     if length > MOST_BYTES:
         raise ReportError(
-            f"fd.result: the value is {length / 1e6:.1f} MB as JSON, but the limit for a result is 1 MB; "
+            f"fd.result: the value is {size_text(length)} as JSON, but the limit for a result is 1 MiB; "
             f"fetch it with %pull, or save it to a file and return the path."
         )
     reporter.send({"kind": Kind.RESULT, "rank": context.rank(), "time": time.time(), "value": plain})
@@ -88,7 +89,7 @@ def _detached(value: Any) -> Any:
     count = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", 1)
     if isinstance(count, int) and count * 2 > MOST_BYTES:
         raise ReportError(
-            f"fd.result: an array of {count} elements is larger than 1 MB as JSON, the limit for a result; "
+            f"fd.result: an array of {count} elements is larger than 1 MiB as JSON, the limit for a result; "
             f"fetch it with %pull, or save it to a file and return the path."
         )
     return value.detach() if callable(getattr(value, "detach", None)) else value

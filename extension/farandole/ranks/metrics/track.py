@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from farandole.protocol import Kind
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
+from farandole.times import duration_text
 
 SECONDS_BETWEEN = 0.2
 
@@ -117,8 +117,8 @@ def _report(progress: Progress) -> None:
 
 def _print(progress: Progress) -> None:
     record = progress.record()
-    sys.stderr.write(f"\r{bar(record)}" + ("\n" if progress.ended else ""))
-    sys.stderr.flush()
+    # A notebook shows standard error in the colour of a warning.
+    print(f"\r{bar(record)}", end="\n" if progress.ended else "", flush=True)
 
 
 def bar(record: dict[str, Any]) -> str:
@@ -128,7 +128,7 @@ def bar(record: dict[str, Any]) -> str:
     if record["samples_per_second"] is not None:
         parts.append(f"{record['samples_per_second']:.0f} samples/s")
     if total and rate:
-        parts.append(f"{(total - done) / rate:.0f} s left")
+        parts.append(f"{duration_text((total - done) / rate)} left")
     return (f"{name}: " if name else "") + ", ".join(parts)
 
 

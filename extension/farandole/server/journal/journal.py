@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
 
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
+from farandole.sizes import size_text
 
 LIMIT_BYTES = 200_000_000
 """Size in bytes above which a journal rejects output. Reports and the messages that end the run are always accepted."""
@@ -193,7 +194,7 @@ class Journal:
             return
         self._full = True
         text = (
-            f"... the worker has recorded {self._size / 1e6:.3g} MB of rank {self.rank}'s output in this run and "
+            f"... the worker has recorded {size_text(self._size)} of rank {self.rank}'s output in this run and "
             "records no more of it. Reports are recorded; a driver that stays connected receives all output.\n"
         )
         request = next((message for message, role in self.requests.items() if role == Part.CELL), "")

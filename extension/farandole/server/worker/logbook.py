@@ -6,6 +6,8 @@ import logging
 import re
 from typing import Any
 
+from farandole.times import time_text
+
 KEPT_BYTES = 500_000
 LOG_CHUNK_BYTES = 100_000
 FORMAT = "[%(levelname).1s %(asctime)s %(name)s] %(message)s"
@@ -13,12 +15,20 @@ STATUS_REQUEST = re.compile(r"200 GET \S*/farandole/(look|log)\b")
 """Matches log lines for requests that drivers and panels send every few seconds. The log book omits these lines."""
 
 
+class ZonedFormatter(logging.Formatter):
+    """A formatter whose times name their zone, because the zone of the server may not be that of its user."""
+
+    def formatTime(self, record: logging.LogRecord, _datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
+        """Return the time of a record as text."""
+        return time_text(record.created, precise=True)
+
+
 class LogBook(logging.Handler):
     """A logging handler that keeps the last `KEPT_BYTES` of the log. Offsets count bytes since the server started."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
+        self.setFormatter(ZonedFormatter(FORMAT))
         self._kept = bytearray()
         self._lost = 0
 

@@ -74,7 +74,7 @@ def test_nan_is_kept() -> None:
         ({"a": 1}, r"'loss' is a dict; .*fd.report\(\*\*values\)"),
         ([1, 2], "'loss' is a list"),
         (1j, "'loss' is a complex"),
-        (None, "'loss' is a NoneType; report a number"),
+        (None, "'loss' is None; report a number"),
         (10**400, "too large"),
     ],
 )
@@ -199,7 +199,7 @@ def test_an_error_names_the_place_of_a_value_that_is_not_json() -> None:
 
 @pytest.mark.parametrize("value", ["x" * 1_100_000, np.zeros(10**7), torch.zeros(10**7)])
 def test_a_large_result_points_to_pull(value: Any) -> None:
-    with pytest.raises(ReportError, match=r"1 MB.*%pull"):
+    with pytest.raises(ReportError, match=r"1 MiB.*%pull"):
         result(value)
 
 

@@ -208,7 +208,7 @@ async def test_a_name_that_utf_8_cannot_represent_is_replaced_in_a_download(serv
 async def test_a_download_of_reports_with_an_endless_line_is_refused_before_it_begins(server, runs, make):
     replaced(make, write_run(runs, BAD) / "metrics" / "rank-1.jsonl")
     error = await server.ask("GET", f"runs/{BAD}/csv", 404)
-    assert "'metrics/rank-1.jsonl' has a line of more than 1 MB" in error["message"]
+    assert "'metrics/rank-1.jsonl' has a line of more than 1 MiB" in error["message"]
 
 
 @pytest.mark.parametrize("make", [pipe, loop, outside, *FILES])

@@ -1,6 +1,7 @@
 """Tests that the stored log of a worker's server is limited in size, and that chunks contain only whole characters."""
 
 import logging
+import re
 
 import pytest
 from farandole.server.worker import logbook
@@ -28,6 +29,14 @@ def test_the_log_is_readable_from_any_offset(log):
     assert book.read(second["next"])["text"] == ""
     assert book.read(-8)["text"] == "rößer\n"[-7:]
     assert book.read(10**9)["offset"] == second["size"]
+
+
+def test_the_times_name_their_zone(log, set_zone):
+    set_zone("Asia/Bangkok")
+    log.info("Kernel started")
+    assert re.fullmatch(
+        r"\[I [-0-9]{10} [:0-9]{8} UTC\+07:00 ServerApp\] Kernel started\n", log.handlers[0].read(0)["text"]
+    )
 
 
 def test_an_invalid_log_call_does_not_raise(log, capsys):

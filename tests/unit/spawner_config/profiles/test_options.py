@@ -130,7 +130,7 @@ def test_the_form_escapes_and_marks_the_default() -> None:
     form = options_form(PROFILE_SET, spawner(""))
     assert 'value="cpu" checked' in form
     assert "&lt;b&gt;plain" in form
-    assert "2 ranks per worker · 2 CPUs · 1G memory" in form
+    assert "2 ranks per worker · 2 CPUs · 1 GiB memory" in form
     assert options_from_form({"profile": ["pair"], "_xsrf": ["x"]}) == {"profile": "pair"}
     assert options_from_form({}) == {}
 

@@ -24,8 +24,9 @@ from farandole.server.panel.clusters import cluster
 from farandole.server.panel.page import worker_log
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import STATUS, RefusedError, problem
+from farandole.sizes import size_text
 
-LONGEST_MESSAGE = 100_000
+LONGEST_MESSAGE = 100 * 2**10
 """Maximum size of a message from a page, in bytes."""
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 MOST_WORKERS = 1024
@@ -71,7 +72,7 @@ class PanelHandler(APIHandler):
     def body(self) -> dict[str, Any]:
         """Return the JSON object in the request's body; raise UsageError if the body is too large or invalid."""
         if len(self.request.body) > LONGEST_MESSAGE:
-            raise UsageError(f"the body must be a JSON object of at most {LONGEST_MESSAGE / 1e3:g} kB")
+            raise UsageError(f"the body must be a JSON object of at most {size_text(LONGEST_MESSAGE)}")
         try:
             return parse_json(self.request.body, "the body")
         except ValueError as exc:

@@ -134,13 +134,21 @@ function useStop(cluster: Cluster): () => Promise<void> {
 }
 
 function Scale({ cluster, onDone }: { cluster: Cluster; onDone: () => void }): JSX.Element {
-  const { model, trans } = usePanelContext();
+  const { model, trans, confirm } = usePanelContext();
   const [text, setText] = useState(String(cluster.wanted ?? cluster.workers.length));
   const id = useId();
   const workers = count(text);
+  const ask = () =>
+    confirm(
+      trans.__("Scale cluster %1 down?", cluster.name),
+      trans.__("The ranks of the workers that stop are lost, and the variables on them."),
+      trans.__("Scale"),
+    );
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     if (workers === null) return;
+    const losesRanks = workers < cluster.workers.length && hasRanks(cluster, true);
+    if (losesRanks && !(await ask())) return;
     const done = await model.attempt(() => model.api.scaleCluster(cluster.name, { workers }));
     if (done) onDone();
   };

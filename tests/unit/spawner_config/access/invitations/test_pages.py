@@ -87,6 +87,10 @@ async def test_a_new_user_sets_a_password_with_a_link_and_logs_in(hub, admin, ca
     status, page, headers = await admin.post("/hub/import-accounts", names="grace\n")
     assert (status, headers["Cache-Control"]) == (200, "no-store")
     [secret] = set(LINK.findall(page))
+    times = r'<time datetime="(\S{10})T(\S{5})Z" title="\1 \2 UTC">\1 \2 UTC</time>'
+    assert re.search(f"until {times}", page)
+    assert re.search(f"link valid until {times}", (await admin.get("/hub/authorize"))[1])
+    assert "toLocaleString" in page
     assert "once a password is set" in (await admin.get("/hub/authorize"))[1]
     assert secret not in (await admin.get("/hub/authorize"))[1]
 

@@ -1,0 +1,34 @@
+"""Formats times and durations as text. The page's `format.ts` has the same form for durations."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+
+def time_text(seconds: float, *, now: float | None = None, precise: bool = False) -> str:
+    """Format a time in seconds since the epoch in the time zone of this process, e.g. 2026-11-25 14:05 UTC.
+
+    The text names the zone, because containers are usually in UTC and their users are not. The date is left out if
+    ``now`` is given and is on the same day. A precise text has seconds.
+    """
+    local = _local(seconds)
+    # A zone without a name is written with its offset, e.g. UTC+07:00. Abbreviations such as IST are ambiguous.
+    zone = timezone(local.utcoffset() or timedelta(0))
+    is_today = now is not None and _local(now).date() == local.date()
+    date, second = "" if is_today else "%Y-%m-%d ", ":%S" if precise else ""
+    return local.astimezone(zone).strftime(f"{date}%H:%M{second} %Z")
+
+
+def _local(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds).astimezone()
+
+
+def duration_text(seconds: float) -> str:
+    """Format a number of seconds, e.g. 0:07, 1:02:03 or 2 d 3 h."""
+    # Halves are rounded up, as in JavaScript, so that the page and the kernel show the same text.
+    minutes, rest = divmod(int(max(0.0, seconds) + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours_left = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours_left} h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

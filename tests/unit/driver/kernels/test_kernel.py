@@ -397,6 +397,7 @@ async def test_a_worker_that_answers_but_accepts_no_connection_is_given_up(monke
     async with recorded_run(there) as (kernel, fake, _, _cell):
         fake.closed = True
         await fake.socket.close()
+        await until(lambda: not kernel.connected)
         await asyncio.wait_for(kernel.reachable(), 30)
         assert kernel.death == "lost: its worker answers, but did not open a channel to its kernel for 1 s"
 

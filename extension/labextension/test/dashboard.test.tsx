@@ -60,7 +60,8 @@ test("an active run is drawn live until its end", async () => {
   for (const part of ["running", "2 ranks · horovod · 3,578 samples/s", "main-w1", "slowest", "40 of 128"])
     expect(text()).toContain(part);
   await harness.receive(changed({}, { notices: ["rank 1 is back"] }));
-  expect(text()).toContain("rank 1 is back");
+  const notice = harness.root.querySelector(".fd-notes .fd-note");
+  expect([notice?.textContent, notice?.getAttribute("data-kind")]).toEqual(["rank 1 is back", "info"]);
   await harness.receive(FINISHED);
   expect(status()).toBe("finished");
   // The last points may be in a view that the server sends after the end.

@@ -22,7 +22,9 @@ export const Reports = memo(function Reports({ view, byRank, setByRank }: Props)
       <div className="fd-notes">
         {view.error && <Note error>{view.error}</Note>}
         {view.notices.map((notice) => (
-          <Note key={notice}>{notice}</Note>
+          <Note key={notice} info>
+            {notice}
+          </Note>
         ))}
       </div>
       <div className="fd-bars">

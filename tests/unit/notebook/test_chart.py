@@ -11,7 +11,7 @@ from farandole.notebook.display import show_runs
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
-from IPython.testing.globalipapp import get_ipython, start_ipython
+from IPython.core.interactiveshell import InteractiveShell
 
 EVIL = "<script>alert(1)</script>&"
 
@@ -107,7 +107,7 @@ def test_durations():
 
 
 def test_a_run_as_last_value_is_displayed(run):
-    shell = start_ipython() or get_ipython()
+    shell = InteractiveShell.instance()
     show_runs(shell)
     report(run, 0, 0, loss=1.0)
     run.finish(Status.FINISHED)

@@ -1,7 +1,6 @@
 """Tests that TensorBoard's own reader can read a run's event files, and that errors end only these files."""
 
 import builtins
-from types import SimpleNamespace
 
 import pytest
 from farandole.exceptions import UsageError
@@ -61,7 +60,7 @@ def test_event_files_of_a_detached_run_are_closed_with_it(tmp_path, monkeypatch)
     closed = []
     monkeypatch.setattr(TensorBoardWriter, "close", lambda _: closed.append(True))
     run = start(tmp_path)
-    refresh = Watcher(SimpleNamespace(interrupt=None), tensorboard=True)(run)
+    refresh = Watcher(tensorboard=True)(run)
     refresh()
     assert closed == []
     run.finish(Status.FINISHED)

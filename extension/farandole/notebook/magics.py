@@ -25,7 +25,9 @@ from farandole.notebook.help import explained, similar_option
 from farandole.notebook.listing import RunList
 from farandole.notebook.script import split_line
 from farandole.notebook.show import RankPrinter
-from farandole.notebook.sinks.mlflow import check_mlflow
+from farandole.notebook.sinks.delivery import Tracker
+from farandole.notebook.sinks.mlflow import MLflowTracker, check_mlflow
+from farandole.notebook.sinks.wandb import PROJECT, WandbTracker, check_wandb
 from farandole.notebook.tensorboard import check_tensorboard
 from farandole.notebook.watcher import Watcher
 from farandole.runs.store import RunStore
@@ -97,6 +99,13 @@ class FarandoleMagics(Magics):
     @argument("--tensorboard", action="store_true", help="also write TensorBoard event files into the run's folder")
     @argument("--mlflow", metavar="URI", help="also send the run to this MLflow tracking server or store")
     @argument(
+        "--wandb",
+        nargs="?",
+        const=PROJECT,
+        metavar="PROJECT",
+        help=f"also send the run to this project of Weights & Biases (default: {PROJECT})",
+    )
+    @argument(
         "--detach", "-d", action="store_true", help="return at once; `%%runs wait ID` and `%%runs stop ID` find the run"
     )
     @line_cell_magic
@@ -113,9 +122,8 @@ class FarandoleMagics(Magics):
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
-        if options.mlflow is not None:
-            check_mlflow()
-        watcher = Watcher(tensorboard=options.tensorboard, mlflow=options.mlflow, lines=not options.detach)
+        trackers = _trackers(options)
+        watcher = Watcher(tensorboard=options.tensorboard, trackers=trackers, lines=not options.detach)
         try:
             cluster.train(
                 script.code if script else cell or "",
@@ -366,6 +374,18 @@ def _names(magic: str, words: list[str]) -> list[str]:
     for name in names:
         _check_variable(name, f"{magic} cannot copy")
     return names
+
+
+def _trackers(options: argparse.Namespace) -> list[Tracker]:
+    """Return the experiment trackers that the options name. Raise UsageError if one of them cannot be used."""
+    found: list[Tracker] = []
+    if options.mlflow is not None:
+        check_mlflow()
+        found.append(MLflowTracker(options.mlflow))
+    if options.wandb is not None:
+        check_wandb()
+        found.append(WandbTracker(options.wandb))
+    return found
 
 
 def _is_number(argument: str | int | None) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from farandole.notebook.display import RunDisplay
 from farandole.notebook.progress import ProgressLines
-from farandole.notebook.sinks.delivery import Delivery
-from farandole.notebook.sinks.mlflow import MLflowTracker
+from farandole.notebook.sinks.delivery import Delivery, Tracker
 from farandole.notebook.tensorboard import TensorBoardWriter
 
 if TYPE_CHECKING:
@@ -21,18 +20,18 @@ TRACKER_SECONDS = 10
 class Watcher:
     """Shows a run until its end, and optionally writes TensorBoard event files.
 
-    With ``mlflow``, an MLflow tracking URI, it also sends the run there.
+    It also sends the run to the experiment ``trackers``.
     With ``lines``, it also prints the progress of the run now and then if the client is no page with notebooks.
     """
 
-    def __init__(self, *, tensorboard: bool = False, mlflow: str | None = None, lines: bool = False) -> None:
+    def __init__(self, *, tensorboard: bool = False, trackers: Sequence[Tracker] = (), lines: bool = False) -> None:
         self._tensorboard = tensorboard
-        self._mlflow = mlflow
+        self._trackers = trackers
         self._lines = lines
         self.run: Run | None = None
         self._display: RunDisplay | None = None
         self._writer: TensorBoardWriter | None = None
-        self._delivery: Delivery | None = None
+        self._deliveries: list[Delivery] = []
 
     def __call__(self, run: Run) -> Callable[[], None]:
         """Show ``run`` and return a function that refreshes the display."""
@@ -42,8 +41,7 @@ class Watcher:
         lines = ProgressLines(run) if self._lines and not run.info.cell else None
         if self._tensorboard:
             self._writer = TensorBoardWriter(run)
-        if self._mlflow is not None:
-            self._delivery = Delivery(run, MLflowTracker(self._mlflow))
+        self._deliveries = [Delivery(run, tracker) for tracker in self._trackers]
 
         def refresh() -> None:
             display.refresh()
@@ -55,17 +53,17 @@ class Watcher:
         return refresh
 
     def finish(self) -> None:
-        """Close the event files and the delivery. If the run has ended, show it as it is then, with all notices."""
+        """Close the event files and the deliveries. If the run has ended, show it as it is then, with all notices."""
         self._close()
-        if self._delivery is not None:
-            self._delivery.wait(TRACKER_SECONDS)
+        for delivery in self._deliveries:
+            delivery.wait(TRACKER_SECONDS)
         if self._display is not None:
             self._display.refresh()
 
     def _close(self) -> None:
-        """Close the event files and the delivery, unless an earlier call has already closed them."""
+        """Close the event files and the deliveries, unless an earlier call has already closed them."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        if self._delivery is not None:
-            self._delivery.close()
+        for delivery in self._deliveries:
+            delivery.close()

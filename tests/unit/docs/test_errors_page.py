@@ -39,6 +39,7 @@ NOT_FOR_USERS = {
         'raise NoClusterError(f"{exc}{hint}")': PASSED_ON,
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },
+    "extension/farandole/notebook/sinks/wandb.py": {"raise OSError(": "a notice of the run has the reason"},
     "extension/farandole/protocol.py": {"raise ValueError(": "such a report is left out"},
     "extension/farandole/ranks/checkpoints/checkpoint.py": {
         "raise OSError(": "a checkpoint that cannot be written is a notice in the output",

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from farandole.protocol import Report
+from farandole.runs.series import Axis
 
 if TYPE_CHECKING:
     from farandole.runs.run import Run
@@ -39,6 +40,18 @@ class Tracker(ABC):
     @abstractmethod
     def close(self, run: Run) -> None:
         """Record the notices and the final status of the run."""
+
+
+class Steps:
+    """Places reports on the horizontal axis of their series, in the same way as the charts of a run do."""
+
+    def __init__(self) -> None:
+        self._axes: dict[tuple[int, str], Axis] = {}
+
+    def of(self, report: Report, name: str) -> int:
+        """Return the step of the value ``name`` of a report."""
+        axis = self._axes.setdefault((report.rank, name), Axis())
+        return int(axis.place(report.step, report.epoch))
 
 
 class Delivery:

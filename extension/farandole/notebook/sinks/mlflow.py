@@ -6,9 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import UsageError
-from farandole.notebook.sinks.delivery import Tracker
+from farandole.notebook.sinks.delivery import Steps, Tracker
 from farandole.protocol import Report, Status
-from farandole.runs.series import Axis
 
 if TYPE_CHECKING:
     from farandole.runs.run import Run
@@ -43,7 +42,7 @@ class MLflowTracker(Tracker):
         self._uri = uri
         self._client: Any = None
         self._id = ""
-        self._axes: dict[tuple[int, str], Axis] = {}
+        self._steps = Steps()
 
     def open(self, run: Run) -> None:
         """Start the MLflow run, with options and versions as parameters and tags."""
@@ -65,7 +64,7 @@ class MLflowTracker(Tracker):
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(_key(report.rank, name), value, int(report.time * 1000), self._step(report, name))
+            Metric(_key(report.rank, name), value, int(report.time * 1000), self._steps.of(report, name))
             for report in reports
             for name, value in report.values.items()
         ]
@@ -78,10 +77,6 @@ class MLflowTracker(Tracker):
         if run.status.ended:
             self._client.set_tag(self._id, "farandole.notices", "\n".join(run.notices)[:_MOST_CHARACTERS])
             self._client.set_terminated(self._id, _STATUS[run.status], int((run.ended or 0) * 1000))
-
-    def _step(self, report: Report, name: str) -> int:
-        axis = self._axes.setdefault((report.rank, name), Axis())
-        return int(axis.place(report.step, report.epoch))
 
 
 def _parameters(run: Run) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def test_a_store_holds_metrics_parameters_code_and_lost_ranks(tmp_path, uri):
 )
 def test_the_status_of_a_detached_run_is_sent_when_it_ends(tmp_path, uri, status, expected):
     run = start(tmp_path)
-    watcher = Watcher(mlflow=uri)
+    watcher = Watcher(trackers=[MLflowTracker(uri)])
     refresh = watcher(run)
     refresh()
     run.finish(status)

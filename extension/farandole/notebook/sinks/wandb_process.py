@@ -34,7 +34,9 @@ class Recorder:
         self._run.define_metric("*", step_metric=STEP)
 
     def save(self, files: dict[str, str]) -> None:
-        """Save files with the run."""
+        """Save files with the run. In the mode "disabled" a run has no folder."""
+        if self._run.disabled:
+            return
         for name, text in files.items():
             path = Path(self._run.dir) / name
             path.write_text(text)

@@ -73,6 +73,18 @@ def test_the_outcome_of_a_detached_run_is_sent_when_it_ends(tmp_path, status, co
     assert [sent.exit_code for sent in offline_runs(tmp_path)] == [code]
 
 
+def test_a_disabled_run_is_kept_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    run = start(tmp_path)
+    delivery = Delivery(run, WandbTracker(PROJECT))
+    report(run, 0, 1, loss=1.0)
+    run.finish(Status.FINISHED)
+    delivery.close()
+    delivery.wait(SECONDS)
+    assert run.notices == ()
+    assert not (tmp_path / "wandb").exists()
+
+
 def test_values_that_are_no_numbers_are_kept(tmp_path):
     run = start(tmp_path)
     delivery = Delivery(run, WandbTracker(PROJECT))

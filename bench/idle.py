@@ -68,6 +68,7 @@ def side(cluster: Cluster, milliseconds: int) -> Side:
         cluster.train("pass", backend="horovod")
     cluster.run(f"{SETTLE_SECONDS = }\n{WINDOW_SECONDS = }\n{LOOP.read_text()}")
     time.sleep(SETTLE_SECONDS + WINDOW_SECONDS + 1)
+    cluster.run("measuring.join()")
     idle = [values["idle"] for values in cluster.pull("idle").values()]
     cells = [(cell_after(cluster, SETTLE_SECONDS), cell_after(cluster, 0)) for _ in range(CELLS)]
     cpu, rate = (max(column) for column in zip(*idle, strict=True))

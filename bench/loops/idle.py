@@ -39,4 +39,5 @@ def measure():
 
 idle = []
 hvd.allreduce(torch.ones(1))
-threading.Thread(target=measure).start()
+measuring = threading.Thread(target=measure)
+measuring.start()

@@ -20,7 +20,7 @@ INFO = struct.Struct("=120xQ8xI")
 def sent_bytes():
     """Return the number of bytes that the open TCP connections of this process have sent, including headers."""
     total = 0
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_socket()]:
         with suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as connection:
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size)
             acknowledged, segments = INFO.unpack(info)

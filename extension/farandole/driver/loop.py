@@ -44,7 +44,7 @@ class LoopThread:
         except BaseException as exc:
             # If the coroutine itself failed, its task has ended. If `pump` failed, the coroutine would continue to run.
             if isinstance(exc, KeyboardInterrupt) or not all(task.done() for task in tasks):
-                asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
+                _wait_despite_interrupt(asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop))
             raise
 
     def close(self) -> None:
@@ -67,6 +67,17 @@ def _wait(future: Future[T], pump: Callable[[], None] | None, wake: threading.Ev
         return future.result()
     finally:
         pump()
+
+
+def _wait_despite_interrupt(ending: Future[None]) -> None:
+    """Wait for the end of the work, also after a second interrupt, because a caller must know whether work is left.
+
+    A third interrupt is raised.
+    """
+    try:
+        ending.result()
+    except KeyboardInterrupt:
+        ending.result()
 
 
 class Errand:

@@ -22,6 +22,9 @@ RUN_TYPE = "application/vnd.farandole.run+json"
 VERSION = 1
 PAUSE_SECONDS = 1.0
 """The minimum time between two updates of the picture of an active run."""
+PART = 200
+"""The pause is at least one part in ``PART`` of the run's time, because Jupyter Server keeps all updates of a kernel in
+memory while no page is connected: about 1,200 updates in 8 hours."""
 SHARE = 25.0
 """Drawing the picture takes at most one part in ``SHARE`` of the thread's time."""
 
@@ -58,6 +61,7 @@ class RunDisplay:
         self._transient = {"display_id": f"farandole-{run.id}-{secrets.token_hex(4)}"}
         self._lock = threading.Lock()
         self._shown: dict[str, Any] = {}
+        self._begun = time.monotonic()
         self._due = 0.0
         with self._lock:
             self._show(update=False)
@@ -75,4 +79,4 @@ class RunDisplay:
             self._shown = bundle
             publish_display_data(bundle, transient=self._transient, update=update)
         now = time.monotonic()
-        self._due = now + max(PAUSE_SECONDS, SHARE * (now - begun))
+        self._due = now + max(PAUSE_SECONDS, SHARE * (now - begun), (now - self._begun) / PART)

@@ -2,6 +2,8 @@
 
 import _thread
 import asyncio
+import signal
+import threading
 
 import pytest
 from farandole.driver.loop import LoopThread
@@ -98,6 +100,25 @@ def test_an_interrupt_leaves_the_work_if_it_is_told_to(loop):
 
     loop.call(end())
     assert steps == ["ended by itself"]
+
+
+def test_a_second_interrupt_waits_until_it_is_known_whether_the_work_is_left(loop):
+    steps = []
+
+    async def work():
+        _thread.interrupt_main()
+        await asyncio.Event().wait()
+
+    async def leave():
+        await asyncio.sleep(0.1)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        await asyncio.sleep(0.3)
+        steps.append("left")
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(work(), on_interrupt=leave, pump=lambda: None)
+    assert steps == ["left"]
 
 
 def test_an_error_of_the_pump_ends_the_work_too(loop):

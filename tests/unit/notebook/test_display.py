@@ -88,6 +88,15 @@ def test_a_picture_that_takes_long_is_drawn_less_often(run, sent, monkeypatch):
     assert len(sent.messages) == 2
 
 
+def test_a_long_run_is_updated_less_and_less_often(run, sent, monkeypatch):
+    monkeypatch.setattr(display, "run_bundle", lambda run: {"text/plain": f"after {sent.clock.now} s"})
+    shown = RunDisplay(run)
+    for now in range(8 * 3600):
+        sent.clock.now = now
+        shown.refresh()
+    assert 1000 < len(sent.messages) < 1400
+
+
 def test_two_cells_that_show_the_same_run_have_a_display_each(run, sent):
     RunDisplay(run)
     RunDisplay(run)

@@ -23,11 +23,10 @@ BATCH = 200
 class Tracker(ABC):
     """Sends a run to an experiment tracker. All methods are called on one thread and may block.
 
-    A subclass implements `open`, `write` and `close`, and names in ``errors`` what they raise if the tracker fails.
+    A subclass implements `open`, `write` and `close`, which may raise anything.
     """
 
     name: str
-    errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
     @abstractmethod
     def open(self, run: Run) -> None:
@@ -99,8 +98,8 @@ class Delivery:
             while (batch := self._next()) and not self._broken.is_set():
                 self._tracker.write(batch)
             self._tracker.close(self._run)
-        except self._tracker.errors as error:
-            self._give_up(str(error))
+        except Exception as error:  # noqa: BLE001 - a tracker's client may raise anything, and the user must be told
+            self._give_up(str(error) or repr(error))
 
     def _next(self) -> list[Report]:
         """Wait for reports and return them. An empty list is the end."""

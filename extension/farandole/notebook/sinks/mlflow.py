@@ -36,9 +36,6 @@ class MLflowTracker(Tracker):
     name = "MLflow"
 
     def __init__(self, uri: str) -> None:
-        from mlflow.exceptions import MlflowException
-
-        self.errors = (MlflowException, OSError, ValueError)
         self._uri = uri
         self._client: Any = None
         self._id = ""
@@ -57,7 +54,6 @@ class MLflowTracker(Tracker):
         params = [Param(name, value) for name, value in _texts(_parameters(run)).items()]
         tags = [RunTag(name, value) for name, value in _texts(_tags(run)).items()]
         self._client.log_batch(self._id, params=params[:100], tags=tags[:100])
-        self._client.log_text(self._id, run.code, "code.py")
 
     def write(self, reports: list[Report]) -> None:
         """Send the values of reports."""
@@ -72,11 +68,15 @@ class MLflowTracker(Tracker):
             self._client.log_batch(self._id, metrics=metrics[first : first + _MOST_METRICS])
 
     def close(self, run: Run) -> None:
-        """Send ``run.json``, which has the notices about lost ranks, and the final status if the run has ended."""
-        self._client.log_text(self._id, run.info.to_json(), "run.json")
+        """Send the final status if the run has ended, and then the code and ``run.json``, which has the notices.
+
+        Files come last, because servers often keep them in another store, for which this environment may lack a client.
+        """
         if run.status.ended:
             self._client.set_tag(self._id, "farandole.notices", "\n".join(run.notices)[:_MOST_CHARACTERS])
             self._client.set_terminated(self._id, _STATUS[run.status], int((run.ended or 0) * 1000))
+        self._client.log_text(self._id, run.code, "code.py")
+        self._client.log_text(self._id, run.info.to_json(), "run.json")
 
 
 def _parameters(run: Run) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.getipython import get_ipython
+
 from farandole.exceptions import UsageError
 from farandole.notebook.sinks.delivery import Steps, Tracker
 from farandole.protocol import Report, Status
@@ -33,11 +35,18 @@ def check_wandb() -> None:
             "run `%pip install wandb`, or omit the option"
         ) from error
     try:
-        ready = _mode() != "online" or wandb.login() or _mode() != "online"
+        ready = _mode() != "online" or wandb.login(prompt=_may_ask()) or _mode() != "online"
     except (wandb.Error, OSError, ValueError) as error:
         raise _no_login(str(error)) from error
     if not ready:
         raise _no_login("no API key is configured")
+
+
+def _may_ask() -> bool:
+    """Return whether the user can be asked for a key. Clients such as papermill run cells without input."""
+    shell = get_ipython()
+    kernel = getattr(shell, "kernel", None)
+    return kernel is None or bool(kernel._allow_stdin)
 
 
 def _no_login(reason: str) -> UsageError:

@@ -63,7 +63,7 @@ def of_main_thread() -> dict[str, Any]:
     inner, user = frames[:depth], frames[depth] if depth < len(frames) else None
     doing = _expression(user) if user is not None else ""
     return {
-        "call": _collective(inner, user, doing),
+        "call": _collective(inner, doing),
         "place": _place(user) if user is not None else "",
         "doing": doing,
         "mark": _mark(frames),
@@ -128,13 +128,13 @@ def _source(frame: FrameType) -> str:
     return b"".join(lines).decode(errors="replace").strip()
 
 
-def _collective(inner: Sequence[FrameType], user: FrameType | None, doing: str) -> str:
+def _collective(inner: Sequence[FrameType], doing: str) -> str:
     """Return the name of the collective in which a thread may be waiting, as users know it.
 
     ``inner`` contains the frames inside the innermost frame of the user's code, innermost first.
     """
     if not inner:
-        return doing if user is not None and _waits_for_work(user, doing) else ""
+        return doing if _waits_for_work(doing) else ""
     module = _module(inner[0])
     if not module.startswith(COMMUNICATION) and not _averages(inner[0]):
         return ""
@@ -158,14 +158,13 @@ def _public_name(frame: FrameType, doing: str) -> str:
     return doing if module.startswith(("farandole.", "horovod.")) else ""
 
 
-def _waits_for_work(frame: FrameType, doing: str) -> bool:
-    """Return whether a frame calls the method ``wait`` of an asynchronous collective that a variable holds."""
-    name, _, method = doing.rpartition(".")
-    if method != "wait" or "torch" not in sys.modules:
-        return False
-    from torch.distributed import Work
+def _waits_for_work(doing: str) -> bool:
+    """Return whether the user's code calls a method ``wait`` in C, which asynchronous collectives of torch have.
 
-    return isinstance(frame.f_locals.get(name, frame.f_globals.get(name)), Work)
+    The object is not looked up, because on Python 3.12 and earlier `frame.f_locals` keeps all local variables alive
+    until the function returns, also large tensors that the function deletes.
+    """
+    return doing.endswith(".wait") and bool(_sequence_numbers())
 
 
 def _mark(frames: Sequence[FrameType]) -> str:

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from farandole.notebook.sinks import delivery
 from farandole.notebook.sinks.delivery import Delivery, Tracker
 from farandole.protocol import Report, Status, report_to_json
@@ -9,12 +10,12 @@ from farandole.runs.store import RunStore
 
 
 class Recorder(Tracker):
-    """Keeps what it receives. It waits for ``gate`` before each call and fails at the first ``write`` on request."""
+    """Keeps what it receives. It waits for ``gate`` before each call, and `write` raises the ``error``, if any."""
 
     name = "Recorder"
 
-    def __init__(self, *, fails=False):
-        self.fails = fails
+    def __init__(self, *, error=None):
+        self.error = error
         self.gate = threading.Event()
         self.received = []
 
@@ -23,8 +24,8 @@ class Recorder(Tracker):
         self.received.append("open")
 
     def write(self, reports):
-        if self.fails:
-            raise OSError("no route to host")
+        if self.error is not None:
+            raise self.error
         self.received += [report.step for report in reports]
 
     def close(self, run):
@@ -53,8 +54,16 @@ def test_the_run_does_not_wait_for_a_tracker_that_hangs(tmp_path):
     assert tracker.received == ["open", *range(500), Status.FINISHED]
 
 
-def test_an_error_gives_one_notice_and_nothing_more_is_sent(tmp_path):
-    run, tracker = start(tmp_path), Recorder(fails=True)
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("no route to host"), "no route to host"),
+        (ModuleNotFoundError("No module named 'boto3'"), "No module named 'boto3'"),
+        (RuntimeError(), "RuntimeError()"),
+    ],
+)
+def test_an_error_gives_one_notice_and_nothing_more_is_sent(tmp_path, error, reason):
+    run, tracker = start(tmp_path), Recorder(error=error)
     sending = Delivery(run, tracker)
     tracker.gate.set()
     for step in range(5):
@@ -63,7 +72,7 @@ def test_an_error_gives_one_notice_and_nothing_more_is_sent(tmp_path):
     sending.wait(30)
     report(run, 6)
     assert tracker.received == ["open"]
-    assert run.notices == ("Recorder does not have the whole run: no route to host; the run's folder has it",)
+    assert run.notices == (f"Recorder does not have the whole run: {reason}; the run's folder has it",)
     assert len(run.dataframe()) == 6
     run.finish(Status.FINISHED)
 

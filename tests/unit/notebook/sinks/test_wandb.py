@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from farandole.exceptions import UsageError
 from farandole.notebook.magics import FarandoleMagics, _trackers
+from farandole.notebook.sinks import wandb as wandb_sink
 from farandole.notebook.sinks.delivery import Delivery
 from farandole.notebook.sinks.wandb import PROCESS, PROJECT, WandbTracker, check_wandb
 from farandole.notebook.watcher import Watcher
@@ -150,8 +151,9 @@ class Client:
     def setup(self):
         return SimpleNamespace(settings=SimpleNamespace(mode=self._mode))
 
-    def login(self):
+    def login(self, *, prompt):
         self.logins += 1
+        self.prompted = prompt
         if self._error:
             raise self.Error(self._error)
         self._mode = self._chosen
@@ -176,6 +178,16 @@ def test_only_an_online_run_needs_a_login(monkeypatch, client, variable, logins)
     monkeypatch.setenv("WANDB_MODE", variable)
     check_wandb()
     assert client.logins == logins
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_client_without_input_is_not_asked_for_a_key(monkeypatch, allowed):
+    client, shell = Client(), SimpleNamespace(kernel=SimpleNamespace(_allow_stdin=allowed))
+    monkeypatch.setitem(sys.modules, "wandb", client)
+    monkeypatch.setattr(wandb_sink, "get_ipython", lambda: shell)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    check_wandb()
+    assert client.prompted is allowed
 
 
 @pytest.mark.parametrize(("line", "projects"), [("", []), ("--wandb", [PROJECT]), ("--wandb digits", ["digits"])])

@@ -24,6 +24,12 @@ describe("formats", () => {
       "640 MiB",
       "2.3 GiB",
     ]);
+    expect([2 ** 10 - 0.4, 2 ** 20 - 1, 2 ** 20 - 513, 2 ** 30 - 1].map(bytes)).toEqual([
+      "1 KiB",
+      "1 MiB",
+      "1023 KiB",
+      "1.0 GiB",
+    ]);
     expect(bytes(null)).toBe("–");
     expect(bytesOf(2415919104, 17179869184)).toBe("2.3 GiB / 16.0 GiB");
     expect(bytesOf(2415919104, null)).toBe("2.3 GiB");

@@ -196,6 +196,14 @@ describe("subscriptions", () => {
     const { runs: requested, logs } = watchOf([{ runs: many, logs: [log] }], {});
     expect([requested.length + logs.length, requested[0], requested.at(-1)]).toEqual([50, many[11], many[59]]);
   });
+  test.each([
+    [49, ["b"]],
+    [50, []],
+    [51, []],
+  ])("runs get only the room that %p logs leave", (count, left) => {
+    const logs = Array.from({ length: count }, (_, rank) => ({ ...log, rank }));
+    expect(watchOf([{ runs: ["a", "b"], logs }], {}).runs).toEqual(left);
+  });
   test("ended subscriptions are found", () => {
     const before = watchOf([{ runs: ["a", "b"], logs: [log] }], {});
     const after = watchOf([{ runs: ["b"] }], {});

@@ -235,6 +235,11 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         self.db.add(UserInfo(username=name, password=NO_PASSWORD, is_authorized=True))
         self.db.commit()
 
+    def awaits_password(self, name: str) -> bool:
+        """Return whether an account may log in once its user has set the first password with a link."""
+        account = self.get_user(name)
+        return account is not None and bool(account.is_authorized) and account.password == NO_PASSWORD
+
     def make_link(self, name: str) -> str:
         """Return the secret of a new one-time link for an account. The database stores only its hash."""
         return make_secret(self.db, name, self.link_days)

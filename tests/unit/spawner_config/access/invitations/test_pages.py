@@ -11,6 +11,7 @@ import pytest
 from jupyterhub import orm
 from nativeauthenticator.orm import UserInfo
 
+from spawner_config.access.invitations.links import name_of
 from spawner_config.access.invitations.pages import Row, as_csv
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.settings import ROOT
@@ -133,6 +134,22 @@ async def test_a_list_creates_the_good_names_and_explains_the_others(hub, admin)
     assert all(re.match(*pair) for pair in zip(expected, refused, strict=True))
     assert "7 of 9 accounts were not created" in page
     assert {account.username for account in hub.db.query(UserInfo)} == {"root", FIRST, "grace", "linus@example.org"}
+
+
+async def test_a_list_that_is_sent_again_makes_new_links_for_accounts_without_a_password(hub, admin):
+    for name in ("grace", "late", "boss"):
+        hub.authenticator.add_account(name)
+    hub.authenticator.get_user("late").is_authorized = False
+    hub.db.add_all([UserInfo(username="ada", password=b"x", is_authorized=True), orm.User(name="boss", admin=True)])
+    hub.db.commit()
+    secrets = []
+    for _ in range(2):
+        _, page, _ = await admin.post("/hub/import-accounts", names="grace\nada\nlate\nboss\nroot")
+        rows = result(page)
+        assert [row["username"] for row in rows if row["link"]] == ["grace"]
+        assert [row["refused"].count("has an account") for row in rows] == [0, 1, 1, 1, 1]
+        secrets += set(LINK.findall(page))
+    assert [name_of(hub.db, secret) for secret in secrets] == [None, "grace"]
 
 
 async def test_a_list_that_cannot_be_read_creates_nothing(hub, admin):

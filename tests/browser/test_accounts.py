@@ -59,12 +59,16 @@ def test_a_new_user_gets_an_account_with_a_link(hub: RunningHub, chromium: Brows
         rows = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
         assert [row["username"] for row in rows if row["link"]] == ["grace", "alan"]
 
+        grace.goto(rows[2]["link"])
         grace.goto(rows[0]["link"])
         expect(grace).to_have_url(f"{hub.url}/hub/set-password")
         grace.get_by_label("New password:", exact=True).fill(PASSWORD)
         grace.get_by_label("Confirm new password:").fill(PASSWORD)
         grace.get_by_role("button", name="Set password").click()
         expect(grace.get_by_role("alert")).to_contain_text("Your user name is grace.")
+        expect(grace).to_have_url(f"{hub.url}/hub/save-password")
+        grace.goto(rows[2]["link"])
+        expect(grace.get_by_label("New password:", exact=True)).to_be_empty()
         log_in(grace, hub, "grace", PASSWORD)
         log = hub.process.log_path.read_text(encoding="utf-8")
         assert not [word for word in (rows[0]["link"].partition("#")[2], PASSWORD) if word in log]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from math import floor
 
-UNITS = ((2**30, "GiB", 1), (2**20, "MiB", 0), (2**10, "KiB", 0))
+SMALL_UNITS = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"))
 
 
 def size_text(count: float) -> str:
     """Format a number of bytes, e.g. 640 MiB or 2.4 GiB."""
-    for unit, name, digits in UNITS:
-        if count >= unit:
-            # Halves are rounded up, as in JavaScript, so that the page and the kernel show the same text.
-            rounded = floor(count / unit * 10**digits + 0.5) / 10**digits
-            return f"{rounded:.{digits}f} {name}"
-    return f"{count:.0f} B"
+    # Halves are rounded up, as in JavaScript, so that the page and the kernel show the same text.
+    for unit, name in SMALL_UNITS:
+        rounded = floor(count / unit + 0.5)
+        if rounded < 1024:
+            return f"{rounded} {name}"
+    return f"{floor(count / 2**30 * 10 + 0.5) / 10:.1f} GiB"
 
 
 def share_text(part: float, total: float) -> str:

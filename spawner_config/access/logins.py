@@ -203,7 +203,8 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
     async def change_password(self, username: str, new_password: str, *, secret: str | None = None) -> bool:
         """Change the password of an account; return False if the account does not exist or the password is too weak.
 
-        The account's one-time link becomes invalid. If ``secret`` is given, it must be that of the link.
+        The account's one-time link becomes invalid. If ``secret`` is given, it must be that of the link. A lock after
+        failed logins then ends, because the user may have forgotten the password.
         """
         account = self.get_user(username)
         if account is None or not self.is_password_strong(new_password):
@@ -215,6 +216,8 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         account.password = hashed
         self.db.commit()
         end_link(self.db, account.username)
+        if secret is not None:
+            self.login_attempts.pop(account.username, None)
         return True
 
     def refusal(self, name: str) -> str | None:
@@ -231,6 +234,11 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         """Create an account that may log in once its user has set a password with a link; see `refusal`."""
         self.db.add(UserInfo(username=name, password=NO_PASSWORD, is_authorized=True))
         self.db.commit()
+
+    def awaits_password(self, name: str) -> bool:
+        """Return whether an account may log in once its user has set the first password with a link."""
+        account = self.get_user(name)
+        return account is not None and bool(account.is_authorized) and account.password == NO_PASSWORD
 
     def make_link(self, name: str) -> str:
         """Return the secret of a new one-time link for an account. The database stores only its hash."""

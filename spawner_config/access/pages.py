@@ -73,15 +73,23 @@ class ChangePasswordAdminPage(ChangePasswordAdminHandler):  # type: ignore[misc]
 
 
 class SetPasswordPage(BaseHandler):  # type: ignore[misc]
-    """``/hub/set-password`` sets the password of the account to which a one-time link belongs.
+    """``/hub/set-password`` shows the form in which the user of a one-time link sets a password.
 
-    Only a request that sets a password uses up the link, because mail programs open links to check them.
+    Showing it does not use up the link, because mail programs open links to check them.
     """
 
     async def get(self) -> None:
         """Show the form. The link's secret is in the fragment of the address, which the page puts into the form."""
         self.set_header("Cache-Control", "no-store")
         self.finish(await self.render_template("set-password.html"))
+
+
+class SavePasswordPage(BaseHandler):  # type: ignore[misc]
+    """``POST /hub/save-password`` sets the password of the account to which a one-time link belongs.
+
+    The result has another path than the link. Otherwise, a browser would not load the page of another link that is
+    opened in the same tab.
+    """
 
     async def post(self) -> None:
         """Set the password and show the user's name; raises HTTPError 403 if the link is not valid."""
@@ -98,6 +106,7 @@ PAGES = [
     ("/invite", InvitePage),
     ("/import-accounts", ImportPage),
     ("/set-password", SetPasswordPage),
+    ("/save-password", SavePasswordPage),
     ("/change-password", ChangePasswordPage),
     ("/change-password/([^/]+)", ChangePasswordAdminPage),
 ]

@@ -44,10 +44,11 @@ def test_a_new_user_gets_an_account_with_a_link(hub: RunningHub, chromium: Brows
         admin.goto(f"{hub.url}/hub/admin")
         admin.get_by_role("link", name="Create their accounts").click()
         course = tmp_path / "course.csv"
-        course.write_text("name;username\nGrace;grace\nRoot;root\n", encoding="utf-8")
+        course.write_text("name;username\nGrace;grace\nRoot;root\nAlan;alan\n", encoding="utf-8")
         admin.get_by_label("Or a CSV file").set_input_files(course)
-        admin.get_by_role("button", name="Create accounts").click()
-        expect(admin.get_by_role("alert").filter(has_text="1 of 2 accounts")).to_contain_text(
+        create = admin.get_by_role("button", name="Create accounts")
+        assert create.evaluate("button => { button.click(); return button.disabled; }")
+        expect(admin.get_by_role("alert").filter(has_text="1 of 3 accounts")).to_contain_text(
             "Line 3: the name 'root' has"
         )
         until = admin.get_by_role("time")
@@ -56,14 +57,18 @@ def test_a_new_user_gets_an_account_with_a_link(hub: RunningHub, chromium: Brows
         with admin.expect_download() as download:
             admin.get_by_role("link", name="Download as CSV").click()
         rows = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
-        assert [row["username"] for row in rows if row["link"]] == ["grace"]
+        assert [row["username"] for row in rows if row["link"]] == ["grace", "alan"]
 
+        grace.goto(rows[2]["link"])
         grace.goto(rows[0]["link"])
         expect(grace).to_have_url(f"{hub.url}/hub/set-password")
         grace.get_by_label("New password:", exact=True).fill(PASSWORD)
         grace.get_by_label("Confirm new password:").fill(PASSWORD)
         grace.get_by_role("button", name="Set password").click()
         expect(grace.get_by_role("alert")).to_contain_text("Your user name is grace.")
+        expect(grace).to_have_url(f"{hub.url}/hub/save-password")
+        grace.goto(rows[2]["link"])
+        expect(grace.get_by_label("New password:", exact=True)).to_be_empty()
         log_in(grace, hub, "grace", PASSWORD)
         log = hub.process.log_path.read_text(encoding="utf-8")
         assert not [word for word in (rows[0]["link"].partition("#")[2], PASSWORD) if word in log]

@@ -6,6 +6,12 @@ import type { GpuUsage, RunSummary } from "./wire";
 
 const NOTHING = "–";
 
+const SMALL_UNITS = [
+  [1, "B"],
+  [2 ** 10, "KiB"],
+  [2 ** 20, "MiB"],
+] as const;
+
 /** Format a number with few digits, e.g. 0.3139, 3,578 or 1.20e-5. */
 export function number(value: number | null): string {
   if (value === null) return NOTHING;
@@ -17,9 +23,10 @@ export function number(value: number | null): string {
 /** Format a number of bytes in the units of Python's `sizes.py`, e.g. 640 MiB or 2.4 GiB. */
 export function bytes(value: number | null): string {
   if (value === null) return NOTHING;
-  if (value < 2 ** 10) return `${Math.round(value)} B`;
-  if (value < 2 ** 20) return `${Math.round(value / 2 ** 10)} KiB`;
-  if (value < 2 ** 30) return `${Math.round(value / 2 ** 20)} MiB`;
+  for (const [unit, name] of SMALL_UNITS) {
+    const rounded = Math.round(value / unit);
+    if (rounded < 1024) return `${rounded} ${name}`;
+  }
   return `${(value / 2 ** 30).toFixed(1)} GiB`;
 }
 

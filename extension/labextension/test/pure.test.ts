@@ -24,6 +24,12 @@ describe("formats", () => {
       "640 MiB",
       "2.3 GiB",
     ]);
+    expect([2 ** 10 - 0.4, 2 ** 20 - 1, 2 ** 20 - 513, 2 ** 30 - 1].map(bytes)).toEqual([
+      "1 KiB",
+      "1 MiB",
+      "1023 KiB",
+      "1.0 GiB",
+    ]);
     expect(bytes(null)).toBe("–");
     expect(bytesOf(2415919104, 17179869184)).toBe("2.3 GiB / 16.0 GiB");
     expect(bytesOf(2415919104, null)).toBe("2.3 GiB");
@@ -189,6 +195,14 @@ describe("subscriptions", () => {
     const many = Array.from({ length: 60 }, (_, n) => `20260921-0000${n + 10}`);
     const { runs: requested, logs } = watchOf([{ runs: many, logs: [log] }], {});
     expect([requested.length + logs.length, requested[0], requested.at(-1)]).toEqual([50, many[11], many[59]]);
+  });
+  test.each([
+    [49, ["b"]],
+    [50, []],
+    [51, []],
+  ])("runs get only the room that %p logs leave", (count, left) => {
+    const logs = Array.from({ length: count }, (_, rank) => ({ ...log, rank }));
+    expect(watchOf([{ runs: ["a", "b"], logs }], {}).runs).toEqual(left);
   });
   test("ended subscriptions are found", () => {
     const before = watchOf([{ runs: ["a", "b"], logs: [log] }], {});

@@ -92,6 +92,12 @@ test("a run that the server does not know is a picture, which follows the output
   expect(run).toHaveBeenCalledTimes(1);
 });
 
+test.each(["constructor", "__proto__"])("a run %p that the server does not know is a picture", async (id) => {
+  create(() => Promise.reject(unknown));
+  await render(output(HTML, id));
+  expect(visible()).toEqual([HTML]);
+});
+
 test("updates of the same run keep its dashboard, and another run gets another one", async () => {
   create(() => Promise.resolve(detail));
   await render(output(HTML));

@@ -32,15 +32,15 @@ def decode(body: bytes) -> str:
 def read_names(text: str) -> list[Entry]:
     """Return the names in a list, in their order; raises `ListError` if it has no or too many names, or no column."""
     rows = _rows(text)
-    if not rows:
-        raise ListError("The list has no names.")
-    head = [cell.lower() for cell in rows[0][1]]
+    head = [cell.lower() for cell in rows[0][1]] if rows else []
     if COLUMN in head:
         rows, column = rows[1:], head.index(COLUMN)
     elif any(len(cells) > 1 for _, cells in rows):
         raise ListError(f"The list has several columns. The first line must name them, and one must be {COLUMN}.")
     else:
         column = 0
+    if not rows:
+        raise ListError("The list has no names.")
     entries = [Entry(line, cells[column] if column < len(cells) else "") for line, cells in rows]
     if len(entries) > MOST_NAMES:
         raise ListError(f"The list has {len(entries)} names. Split it into lists of at most {MOST_NAMES}.")

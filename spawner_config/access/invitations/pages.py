@@ -57,17 +57,20 @@ class InvitePage(BaseHandler):  # type: ignore[misc]
 
 
 class ImportPage(BaseHandler):  # type: ignore[misc]
-    """``POST /hub/import-accounts`` creates an account for each name in the file ``list`` or in the field ``names``."""
+    """``POST /hub/import-accounts`` creates an account for each name in the file ``list`` or in the field ``names``.
+
+    An account that still has no password gets a new link, because the administrator may have lost the first one.
+    """
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def post(self) -> None:
-        """Show a link for each new account and the reason for each name that is refused; 400 if the list is invalid."""
+        """Show a link for each good name and the reason for each name that is refused; 400 if the list is invalid."""
         try:
             entries = read_names(self._text())
         except ListError as exc:
             raise HTTPError(400, f"No account was created. {exc}") from exc
         by, rows = self.current_user.name, await self._create(entries)
-        self.log.info("%s: created the accounts %s", by, [row.username for row in rows if row.link])
+        self.log.info("%s: made links for passwords of %s", by, [row.username for row in rows if row.link])
         await show_links(self, rows)
 
     def _text(self) -> str:
@@ -85,16 +88,20 @@ class ImportPage(BaseHandler):  # type: ignore[misc]
             if refusal:
                 rows.append(Row(username=entry.name, refusal=f"Line {entry.line}: the name {entry.name!r} {refusal}."))
             else:
-                self.authenticator.add_account(name)
+                if not self.authenticator.user_exists(name):
+                    self.authenticator.add_account(name)
                 rows.append(Row(username=name, link=link_to(self, self.authenticator.make_link(name))))
             # Each name is compared with all users. Let the hub answer other requests in between.
             await asyncio.sleep(0)
         return rows
 
     def _refusal(self, name: str) -> str | None:
-        """Return why a list may not create this account. It must not give anybody the rights of an existing user."""
+        """Return why a list gives no link for this name. It must not give anybody the rights of an existing user."""
+        has_user = name in self.authenticator.admin_users or orm.User.find(self.db, name) is not None
+        if not has_user and self.authenticator.awaits_password(name):
+            return None
         refusal: str | None = self.authenticator.refusal(name)
-        if refusal is None and (name in self.authenticator.admin_users or orm.User.find(self.db, name)):
+        if refusal is None and has_user:
             return "belongs to a user without an account; if you want one, make it with the button beside that user"
         return refusal
 

@@ -23,10 +23,11 @@ export function watchOf(subscriptions: Iterable<Subscription>, logs: Readonly<Re
   const all = [...subscriptions];
   const wanted = new Map(all.flatMap((one) => one.logs ?? []).map((log) => [logKey(log), log]));
   const runs = [...new Set(all.flatMap((one) => one.runs ?? []))].sort();
+  const room = Math.max(0, MOST_SUBSCRIPTIONS - wanted.size);
   return {
     kind: "watch",
     seen: all.some((one) => one.seen),
-    runs: runs.slice(wanted.size - MOST_SUBSCRIPTIONS),
+    runs: runs.slice(Math.max(0, runs.length - room)),
     by_rank: all.some((one) => one.byRank),
     logs: [...wanted].map(([key, log]) => ({ ...log, offset: logs[key]?.next ?? log.offset })),
   };

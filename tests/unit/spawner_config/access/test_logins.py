@@ -194,7 +194,7 @@ async def test_nobody_signs_up_as_the_administrator(database):
 
 def test_no_link_authorizes_an_account(database):
     paths = dict(authenticator(database).get_handlers(None))
-    ours = {"/signup", "/authorize", "/invite", "/import-accounts", "/set-password"}
+    ours = {"/signup", "/authorize", "/invite", "/import-accounts", "/set-password", "/save-password"}
     assert set(paths) == {*ours, "/change-password", "/change-password/([^/]+)"}
     assert paths["/authorize"] is AccountsHandler
 

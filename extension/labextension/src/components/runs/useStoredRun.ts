@@ -19,7 +19,8 @@ export function useStoredRun(id: string, byRank: boolean): StoredRun | null {
   const state = usePanelState();
   const [stored, setStored] = useState<StoredRun | null>(null);
   const [live, setLive] = useState(false);
-  const streamed = state.views[id];
+  // The id comes from a notebook and may be a name that all objects inherit, such as "constructor".
+  const streamed = Object.hasOwn(state.views, id) ? state.views[id] : undefined;
   const known = stored !== null;
   const listed = state.runs?.some((run) => run.id === id) ?? false;
   const connected = state.connection !== "lost";

@@ -43,6 +43,14 @@ async def test_a_link_sets_a_password_once(ours, secret):
         await ours.change_password("grace", "a third long one", secret=secret)
 
 
+async def test_a_password_that_is_set_with_a_link_ends_the_lock_after_failed_logins(ours, secret):
+    for _ in range(5):
+        ours.add_login_attempt("grace")
+    assert ours.is_blocked("grace")
+    assert await ours.change_password("grace", NEW, secret=secret)
+    assert await ours.authenticate(None, {"username": "grace", "password": NEW}) == "grace"
+
+
 async def test_of_two_requests_with_one_link_only_one_sets_the_password(ours, secret):
     both = [ours.change_password("grace", f"{NEW} {number}", secret=secret) for number in range(2)]
     results = await asyncio.gather(*both, return_exceptions=True)

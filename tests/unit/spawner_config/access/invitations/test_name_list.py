@@ -32,6 +32,8 @@ def test_names_have_the_numbers_of_their_lines():
     [
         ("", "has no names"),
         (" \n,,\n", "has no names"),
+        ("username\n", "has no names"),
+        ("e-mail,username\n\n,\n", "has no names"),
         ("ada,1\ngrace,2", "several columns.*one must be username"),
         ('username\n"ada', "Line 2 of the list cannot be read"),
         ("\n".join(f"u{number}" for number in range(501)), "has 501 names. Split it into lists of at most 500"),

@@ -11,6 +11,7 @@ import pytest
 from jupyterhub import orm
 from nativeauthenticator.orm import UserInfo
 
+from spawner_config.access.invitations.links import name_of
 from spawner_config.access.invitations.pages import Row, as_csv
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.settings import ROOT
@@ -99,13 +100,13 @@ async def test_a_new_user_sets_a_password_with_a_link_and_logs_in(hub, admin, ca
     status, page, _ = await grace.get("/hub/set-password")
     assert (status, "grace" in page) == (200, False)
     fields = {"secret": secret, "new_password": NEW, "new_password_confirmation": NEW}
-    status, page, _ = await grace.post("/hub/set-password", **{**fields, "new_password_confirmation": "other"})
+    status, page, _ = await grace.post("/hub/save-password", **{**fields, "new_password_confirmation": "other"})
     assert "confirmation" in page
     assert f'value="{secret}"' in page
-    status, page, headers = await grace.post("/hub/set-password", **fields)
+    status, page, headers = await grace.post("/hub/save-password", **fields)
     assert (status, "Your user name is <strong>grace</strong>" in page) == (200, True)
     assert headers["Cache-Control"] == "no-store"
-    assert (await grace.post("/hub/set-password", **fields))[0] == 403
+    assert (await grace.post("/hub/save-password", **fields))[0] == 403
     assert await grace.log_in("grace", NEW)
     assert not [word for word in (secret, NEW, ADMIN_PASSWORD) if word in caplog.text]
     stored = Path(hub.db.bind.url.database).read_bytes()
@@ -135,6 +136,22 @@ async def test_a_list_creates_the_good_names_and_explains_the_others(hub, admin)
     assert {account.username for account in hub.db.query(UserInfo)} == {"root", FIRST, "grace", "linus@example.org"}
 
 
+async def test_a_list_that_is_sent_again_makes_new_links_for_accounts_without_a_password(hub, admin):
+    for name in ("grace", "late", "boss"):
+        hub.authenticator.add_account(name)
+    hub.authenticator.get_user("late").is_authorized = False
+    hub.db.add_all([UserInfo(username="ada", password=b"x", is_authorized=True), orm.User(name="boss", admin=True)])
+    hub.db.commit()
+    secrets = []
+    for _ in range(2):
+        _, page, _ = await admin.post("/hub/import-accounts", names="grace\nada\nlate\nboss\nroot")
+        rows = result(page)
+        assert [row["username"] for row in rows if row["link"]] == ["grace"]
+        assert [row["refused"].count("has an account") for row in rows] == [0, 1, 1, 1, 1]
+        secrets += set(LINK.findall(page))
+    assert [name_of(hub.db, secret) for secret in secrets] == [None, "grace"]
+
+
 async def test_a_list_that_cannot_be_read_creates_nothing(hub, admin):
     before = hub.db.query(UserInfo).count()
     for text, reason in (("ada,1\ngrace,2", "several columns"), ("", "has no names"), ("x\n" * 501, "501 names")):
@@ -152,7 +169,7 @@ async def test_a_user_whom_an_administrator_added_gets_an_account_and_an_existin
         [secret] = set(LINK.findall((await admin.post("/hub/invite", username="added"))[1]))
         added = hub.visitor()
         fields = {"secret": secret, "new_password": password, "new_password_confirmation": password}
-        assert (await added.post("/hub/set-password", **fields))[0] == 200
+        assert (await added.post("/hub/save-password", **fields))[0] == 200
         assert await added.log_in("added", password)
     assert not await hub.visitor().log_in("added", NEW)
     assert (await admin.post("/hub/invite", username="nobody"))[0] == 404
@@ -171,7 +188,7 @@ async def test_only_an_administrator_on_the_hubs_own_page_creates_accounts(hub, 
         assert (await visitor.post(path, xsrf=xsrf, username="grace", names="mallory"))[0] == 403
     assert hub.authenticator.get_user("mallory") is None
     assert not (await admin.get("/hub/authorize"))[1].count("link valid until")
-    assert (await hub.visitor().post("/hub/set-password", xsrf=False, secret="x"))[0] == 403
+    assert (await hub.visitor().post("/hub/save-password", xsrf=False, secret="x"))[0] == 403
 
 
 def test_a_spreadsheet_runs_no_name_as_a_formula():

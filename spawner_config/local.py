@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import socket
 import sys
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 BIN = Path(sys.executable).parent
 POLL_SECONDS = 0.05
+FREE_PORTS = range(20000, 30000)
+"""Ports that Linux gives to no outgoing connection, and Kubernetes to no service."""
 
 
 class LoopbackPasswordAuthenticator(GuardedAuthenticator, SharedPasswordAuthenticator):  # type: ignore[misc]
@@ -101,11 +104,12 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
 
 
 def free_port() -> int:
-    """Return a port on the loopback interface that is currently free."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port on the loopback interface that is currently free and that no outgoing connection will take."""
+    while True:
+        port = random.choice(FREE_PORTS)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def kept_port(path: Path) -> int:

@@ -17,7 +17,7 @@ DEATHS = ("os._exit, [1]", "os.kill, [os.getpid(), 9]")
 @pytest.fixture(scope="module")
 def kernel(hub):
     """The kernel of a notebook that leads two ranks."""
-    address, token = hub.start_notebook("curie"), hub.browser("curie").make_token()
+    address, token = hub.start_notebook("meitner"), hub.browser("meitner").make_token()
     with RemoteKernel(address, token, "long.ipynb") as kernel:
         kernel.execute(START, deadline=2 * PATIENCE)
         yield kernel
@@ -26,7 +26,7 @@ def kernel(hub):
 
 @pytest.fixture
 def store(hub):
-    return RunStore(hub.state / "homes" / "curie" / "farandole" / "runs")
+    return RunStore(hub.state / "homes" / "meitner" / "farandole" / "runs")
 
 
 def begin(kernel, store, end):

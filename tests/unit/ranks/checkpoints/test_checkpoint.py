@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,12 @@ DEADLINE = 60
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    yield
+    for thread in threading.enumerate():  # a late write would meet the filters of warnings of the next test
+        if thread.name == "farandole-checkpoint":
+            thread.join(DEADLINE)
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ class RunInfo:
     cluster: str = ""
     size: int = 0
     workers: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+    """The hyper-parameters of the run: numbers, strings, truth values or None, by name."""
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     git: dict[str, Any] | None = None
@@ -89,6 +91,7 @@ _KINDS = {
     "ended": "time or null",
     "size": "count of ranks",
     "workers": "texts",
+    "config": "object",
     "options": "object",
     "versions": "object",
     "git": "object or null",

@@ -6,7 +6,7 @@ All keys are always present; null means unknown or not applicable. Times are in 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 WorkerState: TypeAlias = Literal["starting", "ready", "stopping"]
 ClusterState: TypeAlias = Literal["starting", "ready", "stopping", "failed"]
@@ -251,27 +251,6 @@ class RunView(RunBasics):
     samples_per_second: float | None
     series: list[Series]
     ranks: list[RankRow]
-
-
-class RunDetail(TypedDict):
-    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports."""
-
-    summary: RunSummary
-    view: RunView
-    sampled: bool
-    code: str
-    options: dict[str, Any]
-    versions: dict[str, str]
-    results: dict[str, Any]
-    folder: str
-
-
-class RunSeries(TypedDict):
-    """Response to ``GET runs/ID/series``."""
-
-    id: str
-    sampled: bool
-    series: list[Series]
 
 
 class RunPage(TypedDict):

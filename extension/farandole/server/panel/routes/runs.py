@@ -13,7 +13,7 @@ from farandole.protocol import MOST_RANKS
 from farandole.reading import reason
 from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_runs
 from farandole.server.panel.charts import Chart
 from farandole.server.panel.files import check_reports, csv_chunks, read_log
 from farandole.server.panel.routes.clusters import PanelHandler, requires
@@ -119,7 +119,7 @@ class StopHandler(PanelHandler):
             self.answer(index.summary(info, self.panel.monitor.snapshot.active_runs()), 202)
 
 
-def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDetail:
+def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_runs.RunDetail:
     whole = stored_info(info.folder)
     results: dict[str, Any] = {str(rank): value for rank, value in whole.results.items()}
     return {
@@ -127,6 +127,7 @@ def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDe
         "view": chart.view,
         "sampled": chart.sampled,
         "code": _code(info.folder),
+        "config": whole.config,
         "options": whole.options,
         "versions": whole.versions,
         "results": results,

@@ -17,7 +17,7 @@ from farandole.runs.folder import this_process
 from farandole.runs.series import POINTS
 from farandole.runs.store import RunStore
 from farandole.runs.view_files import LINES, VIEW
-from farandole.server.panel import charts, files, wire
+from farandole.server.panel import charts, files, wire, wire_runs
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.files import csv_chunks, read_log
 from farandole.server.panel.routes import runs as run_routes

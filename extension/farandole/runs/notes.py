@@ -109,6 +109,6 @@ def annotated(info: RunInfo) -> RunInfo:
     """Return a run's info with the user's name, tags and notes. A file that cannot be read is ignored."""
     with suppress(OSError, ValueError):
         notes = read_notes(info.folder)
-        renamed = {"name": notes.name, "original_name": info.name} if notes.name else {}
-        return replace(info, tags=notes.tags, notes=notes.notes, **renamed)
+        named = replace(info, name=notes.name, original_name=info.name) if notes.name else info
+        return replace(named, tags=notes.tags, notes=notes.notes)
     return info

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -88,7 +89,7 @@ class RunIndex:
 
         Raises RunNotFoundError if the run does not exist, and RunUnreadableError if it cannot be read.
         """
-        info = None if run != Path(run).name or run.startswith(".") else self._read(run)
+        info = self._read(run) if run and run == Path(run).name and not run.startswith(".") else None
         if isinstance(info, RunUnreadableError):
             raise info
         if info is None:
@@ -207,7 +208,7 @@ def _slim(info: RunInfo) -> RunInfo:
     texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
     short: dict[str, Any] = {name: text[:LONGEST_TEXT] for name, text in texts.items()}
     notices = tuple(notice[:LONGEST_TEXT] for notice in info.notices[-MOST_NOTICES:])
-    config = dict(list(_plain(info.config))[:MOST_CONFIG])
+    config = dict(islice(_plain(info.config), MOST_CONFIG))
     return replace(info, **short, notices=notices, config=config, results={}, options={}, versions={}, git=None)
 
 

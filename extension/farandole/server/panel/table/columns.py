@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from farandole.exceptions import UsageError
 from farandole.runs.model import RunInfo
@@ -40,21 +42,21 @@ class Columns:
 
     def _column(self, name: str, active: Collection[str]) -> Column:
         if name in FIELDS:
-            return lambda info: getattr(info, name)  # type: ignore[no-any-return]  # all fields have simple values
+            return attrgetter(name)
         if name == "seconds":
             return lambda info: self._index.seconds(info, active)
         if name == "bytes":
             return self._disk_use.measured
         if name.startswith("config."):
             return lambda info: info.config.get(name.removeprefix("config."))
-        if (series := SERIES.fullmatch(name)) is not None:
-            return lambda info: self._values.value(info, series[1], series[2])
+        if (found := SERIES.fullmatch(name)) is not None:
+            return partial(self._values.value, name=found[1], which=found[2])
         raise UsageError(
             f"there is no column {name[:100]!r}; sort by {', '.join(FIELDS)}, seconds, bytes, config.NAME, or "
             "series.NAME.last, .lowest or .highest"
         )
 
 
-def _key(value: ConfigValue) -> tuple[bool, ConfigValue]:
+def _key(value: ConfigValue) -> tuple[bool, Any]:
     """Return a key that sorts numbers before texts, because Python cannot compare them."""
     return (True, value.casefold()) if isinstance(value, str) else (False, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from farandole.reading import reason
@@ -19,7 +20,8 @@ from farandole.server.panel.table.disk_use import DiskUse
 from farandole.server.panel.table.values import SeriesValues
 from farandole.server.panel.wire_runs import RunRow, RunTable
 
-LONGEST_ERROR = 200
+LONGEST_TEXT = 200
+"""Maximum length of the name and of the error in a row, in characters."""
 LONGEST_NOTES = 1_000
 """Maximum length of the notes in a row, in characters. The response to a change has them in full."""
 MOST_NAMES = 500
@@ -53,7 +55,7 @@ class Table:
         chosen = [info for info in infos if wanted.lets_through(info)]
         ordered = self._columns.sorted(chosen, sort, descending=descending, active=active)
         shown = ordered[offset : offset + min(limit, MOST)]
-        rows = [self.row(info, active) for info in shown]
+        rows = [self._row(info, active) for info in shown]
         self._background.add("values", lambda: self._values.read(infos))
         return {
             "runs": rows,
@@ -62,19 +64,6 @@ class Table:
             "series": _names(self._values.names(infos)),
             "config": _names(name for info in infos for name in info.config),
             "tags": _names(tag for info in infos for tag in info.tags),
-        }
-
-    def row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
-        """Return the row of a run. Long texts are cut."""
-        return {
-            **self._index.summary(info, active),
-            "name": _cut(info.name, LONGEST_ERROR),
-            "error": None if info.error is None else _cut(info.error, LONGEST_ERROR),
-            "config": info.config,
-            "series": self._values.of(info),
-            "tags": list(info.tags),
-            "notes": _cut(info.notes, longest_notes),
-            "bytes": self._disk_use.of(info),
         }
 
     def change(self, run: str, edit: Mapping[str, Any], active: Collection[str]) -> RunRow:
@@ -92,7 +81,7 @@ class Table:
                     f"the name, tags and notes of run {run!r} cannot be written: {reason(exc)}; check the free space "
                     f"and the permissions of {info.folder}",
                 ) from exc
-        return self.row(self._index.find(run), active, longest_notes=len(notes.notes))
+        return self._row(self._index.find(run), active, longest_notes=len(notes.notes))
 
     def delete(self, run: str, active: Collection[str]) -> None:
         """Delete a run that does not go on, even if it cannot be read.
@@ -103,24 +92,45 @@ class Table:
             info = self._index.listed(run)
             if self._index.summary(info, active)["goes_on"]:
                 raise RefusedError("runs_go_on", f"run {run} is in progress; stop it before you delete it", runs=[run])
-            try:
-                hidden = hide(info.folder)
-            except OSError as exc:
-                raise RefusedError(
-                    "failed",
-                    f"run {run!r} cannot be deleted, and nothing has changed: {reason(exc)}; check the permissions of "
-                    f"{self._index.folder}",
-                ) from exc
-        for cache in (self._index, self._values, self._disk_use):
-            cache.forget(run)
-        try:
-            remove(hidden)
-        except OSError as exc:
-            raise RefusedError(
-                "failed",
-                f"run {run!r} is no longer listed, but a file of it cannot be removed: {reason(exc)}; correct the "
-                f"permissions in {hidden}, which the next start of this server removes",
-            ) from exc
+            hidden = _hidden(info)
+        self._index.forget(run)
+        self._values.forget(run)
+        self._disk_use.forget(run)
+        _remove(run, hidden)
+
+    def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
+        return {
+            **self._index.summary(info, active),
+            "name": _cut(info.name, LONGEST_TEXT),
+            "error": None if info.error is None else _cut(info.error, LONGEST_TEXT),
+            "config": info.config,
+            "series": self._values.of(info),
+            "tags": list(info.tags),
+            "notes": _cut(info.notes, longest_notes),
+            "bytes": self._disk_use.of(info),
+        }
+
+
+def _hidden(info: RunInfo) -> Path:
+    try:
+        return hide(info.folder)
+    except OSError as exc:
+        raise RefusedError(
+            "failed",
+            f"run {info.id!r} cannot be deleted, and nothing has changed: {reason(exc)}; check the permissions of "
+            f"{info.folder.parent}",
+        ) from exc
+
+
+def _remove(run: str, hidden: Path) -> None:
+    try:
+        remove(hidden)
+    except OSError as exc:
+        raise RefusedError(
+            "failed",
+            f"run {run!r} is no longer listed, but a file of it cannot be removed: {reason(exc)}; correct the "
+            f"permissions in {hidden}, which the next start of this server removes",
+        ) from exc
 
 
 def _names(names: Iterable[str]) -> list[str]:

@@ -1,9 +1,11 @@
 """Tests for the table of runs: its rows, its order, what it reads, and the changes that users make in it."""
 
 import json
+import math
 import shutil
 import threading
 import time
+import uuid
 from collections import Counter
 
 import pytest
@@ -69,7 +71,15 @@ def view(run, **means):
     """Return the view of a finished run with a series for each list of means."""
     rest = {"x_label": "step", "bad": 0, "bad_x": [], "ranks": None}
     series = [
-        {"name": name, "last": mean[-1], "x": list(range(len(mean))), "mean": mean, "low": mean, "high": mean, **rest}
+        {
+            "name": name,
+            "last": None if math.isnan(mean[-1]) else mean[-1],
+            "x": list(range(len(mean))),
+            "mean": mean,
+            "low": mean,
+            "high": mean,
+            **rest,
+        }
         for name, mean in means.items()
     ]
     known = {"id": run, "name": "", "status": "finished", "ended": True, "error": None, "notices": [], "ranks": []}
@@ -337,10 +347,11 @@ def test_a_run_is_changed_while_it_goes_on(table, runs):
 async def test_5_000_runs_are_read_once_and_their_first_rows_are_small(tmp_path, runs, server):
     names = [f"series-{number}" for number in range(20)]
     config = {"lr": 0.1, "batch": 32, "optimizer": "sgd"}
+    where = {"notebook": "/home/ada/work/digits.ipynb", "kernel": str(uuid.uuid4()), "cell": str(uuid.uuid4())}
     for number in range(5_000):
         run = f"20260102-{number:06d}-abcd"
-        folder = write_run(runs, run, name=f"digits {number}", config=config)
-        (folder / VIEW).write_text(view(run, **{name: [number / 7] * 20 for name in names}))
+        folder = write_run(runs, run, name=f"digits {number}", config=config, **where)
+        (folder / VIEW).write_text(view(run, **{name: [float(f"{number / 7:.6g}")] * 20 for name in names}))
     with opened(runs) as read:
         table = await server.ask("GET", "table")
         settle()

@@ -70,12 +70,14 @@ class RunNotes:
 
 
 def _check_text(what: str, text: str, most: int) -> None:
+    """Raise UsageError if a name or a tag is too long or contains control characters."""
     _check_length(what, text, most)
     if any(unicodedata.category(character) in NOT_IN_NAMES for character in text):
         raise UsageError(f"{what} must not contain control characters or line breaks; remove them")
 
 
 def _check_length(what: str, text: str, most: int) -> None:
+    """Raise UsageError if a text of the user is too long."""
     if len(text) > most:
         raise UsageError(f"{what} may have at most {most:,} characters, not {len(text):,}; shorten it")
 

@@ -112,6 +112,7 @@ class Table:
 
 
 def _hidden(info: RunInfo) -> Path:
+    """Rename the folder of a run that is to be deleted, and return its new path."""
     try:
         return hide(info.folder)
     except OSError as exc:
@@ -123,6 +124,7 @@ def _hidden(info: RunInfo) -> Path:
 
 
 def _remove(run: str, hidden: Path) -> None:
+    """Remove the hidden folder of a deleted run."""
     try:
         remove(hidden)
     except OSError as exc:

@@ -59,6 +59,7 @@ NOT_FOR_USERS = {
     "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/runs/folder.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/runs/model.py": {'raise ValueError(f"run.json has no': DAMAGED},
+    "extension/farandole/runs/notes.py": {"raise UsageError(str(exc))": PASSED_ON},
     "extension/farandole/runs/writer.py": {"raise OSError(": HANDLED},
     "extension/farandole/server/journal/journals.py": {"raise ValueError(": BUG},
     "extension/farandole/server/panel/views.py": {"raise ValueError(": DAMAGED},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 import reprlib
-import sys
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TypeAlias
 
 from farandole.exceptions import UsageError
+from farandole.protocol import is_number
 
 Hyperparameter: TypeAlias = str | int | float | bool | None
 
@@ -55,12 +56,20 @@ def _plain(name: str, value: object) -> Hyperparameter:
         return value
     if isinstance(value, str) and len(value) <= LONGEST_TEXT:
         return str(value)
-    if isinstance(value, Real) and abs(value) <= sys.float_info.max:
-        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, Real) and is_number(number := _number(value)):
+        return number
     raise UsageError(
         f"the hyper-parameter {name!r} cannot be {reprlib.repr(value)}; use a finite number, a text of at most "
         f"{LONGEST_TEXT:,} characters, True, False or None"
     )
+
+
+def _number(value: Real) -> float:
+    """Return a number of any library as an int or a float, which is infinite if the number is too large."""
+    try:
+        return int(value) if isinstance(value, Integral) else float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _parsed(text: str) -> object:

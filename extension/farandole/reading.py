@@ -186,7 +186,7 @@ def _are_results(value: Any) -> bool:
 
 def _are_hyperparameters(value: Any) -> bool:
     try:
-        return isinstance(value, dict) and checked(value) is not None
+        return isinstance(value, dict) and checked(value) == value
     except UsageError:
         return False
 

@@ -76,7 +76,7 @@ class TensorBoardWriter:
         from torch.utils.tensorboard.summary import hparams
 
         writer = self._writers.get(0) or self._open(0)
-        for summary in hparams(config, {}):
+        for summary in hparams(config, {}):  # type: ignore[no-untyped-call]
             writer.file_writer.add_summary(summary)
 
     def _open(self, rank: int) -> Any:

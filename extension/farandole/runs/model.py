@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from farandole.exceptions import DeadlineError
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.reading import check_types
 from farandole.runs.terminal import TerminalLines
@@ -41,8 +42,10 @@ class RunInfo:
     cluster: str = ""
     size: int = 0
     workers: tuple[str, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)
-    """The hyper-parameters of the run: numbers, strings, truth values or None, by name."""
+    config: dict[str, Hyperparameter] = field(default_factory=dict)
+    """The hyper-parameters of the run, by name."""
+    overrides: dict[str, Hyperparameter] = field(default_factory=dict)
+    """The hyper-parameters that ``--config`` set. They take precedence over the values of the cell."""
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     git: dict[str, Any] | None = None
@@ -99,7 +102,8 @@ _KINDS = {
     "ended": "time or null",
     "size": "count of ranks",
     "workers": "texts",
-    "config": "object",
+    "config": "hyper-parameters",
+    "overrides": "hyper-parameters",
     "options": "object",
     "versions": "object",
     "git": "object or null",

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import subprocess
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import RunNotFoundError, RunUnreadableError, UsageError
 from farandole.protocol import Status
+from farandole.reading import read_json
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
 from farandole.runs.model import RunInfo
@@ -30,7 +32,7 @@ from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
-from farandole.runs.view_files import ViewFiles
+from farandole.runs.view_files import VIEW, ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
 from farandole.suggestions import did_you_mean
 
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from farandole.hyperparameters import Hyperparameter
+
 GIT_SECONDS = 3.0
+BASICS = ("id", "name", "status", "started", "seconds", "size", "backend", "cluster")
+"""The first columns of the data frame of all runs."""
 
 
 def default_folder() -> Path:
@@ -62,13 +68,17 @@ class RunStore:
         workers: Sequence[str],
         name: str | None = None,
         cluster: str = "",
+        config: Mapping[str, Hyperparameter] | None = None,
         options: Mapping[str, Any] | None = None,
         versions: Mapping[str, str] | None = None,
         resumed_from: str | None = None,
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error."""
+        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error.
+
+        ``config`` contains the hyper-parameters that take precedence over those of the cell.
+        """
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -80,6 +90,8 @@ class RunStore:
             cluster=cluster,
             size=size,
             workers=tuple(workers),
+            config=dict(config or {}),
+            overrides=dict(config or {}),
             options=dict(options or {}),
             versions=dict(versions or {}),
             resumed_from=resumed_from,
@@ -223,6 +235,48 @@ class RunStore:
     def load_run(self, key: str) -> pd.DataFrame:
         """Return the reports of a run as a data frame. `find` describes ``key``."""
         return self.load(key).dataframe()
+
+    def load_runs(self) -> pd.DataFrame:
+        """Return a data frame with a row for each run, newest first. `load_runs` describes the columns."""
+        import pandas as pd
+
+        runs = self.list()
+        basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
+        config = pd.DataFrame([info.config for info in runs], index=basics.index).add_prefix("config.")
+        series = pd.DataFrame([_last_values(info) for info in runs], index=basics.index).add_prefix("series.")
+        return pd.concat([basics, config, series], axis=1)
+
+
+def load_runs(folder: Path | None = None) -> pd.DataFrame:
+    """Return all runs as a pandas data frame with a row for each run, newest first.
+
+    The columns are
+
+    - id, name, status, size, backend and cluster;
+    - started (seconds since the epoch), and seconds, the duration of the run, which is unknown for a lost run;
+    - ``config.NAME`` for each hyper-parameter;
+    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank.
+
+    Runs that cannot be read are left out with a warning.
+    """
+    return RunStore(folder).load_runs()
+
+
+def _basics(info: RunInfo) -> tuple[Any, ...]:
+    seconds = math.nan if info.status is Status.LOST and info.ended is None else info.seconds
+    status = info.status.value
+    return info.id, info.name, status, info.started, seconds, info.size, info.backend, info.cluster
+
+
+def _last_values(info: RunInfo) -> dict[str, float]:
+    """Return the last value of each series from ``view.json`` or, if it cannot be read, from all reports."""
+    try:
+        series = read_json(info.folder, VIEW)["series"]
+        return {one["name"]: math.nan if one["last"] is None else float(one["last"]) for one in series}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError):
+        run = Run(info, "")
+        feed(run)
+        return {one.name: one.last for one in run.series(by_rank=False)}
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:

@@ -38,9 +38,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "elapsed": math.floor(max(0.0, (info.ended or now) - info.started)),
         "progress": [] if info.status.ended else progress(ranks),
         "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
-        "series": [
-            series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)
-        ],
+        "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
         "ranks": rows,
     }
 

@@ -125,8 +125,9 @@ def usage(info: RunInfo, *, by_rank: bool = False) -> wire_runs.RunUsage:
     for rank, name in files:
         sampling.read(rank, name, SAMPLE_BYTES // len(files))
     found = [series_view(one, info.started, per_rank=by_rank) for one in sampling.run.series(by_rank=by_rank)]
-    series = [cast("wire.Series", {**one, "x_label": "seconds"}) for one in found]
-    return {"id": info.id, "notices": [one for one in sampling.run.notices if one not in info.notices], "series": series}
+    series = [cast("wire.Series", {**one, "x_label": "seconds", "time": []}) for one in found]
+    notices = [notice for notice in sampling.run.notices if notice not in info.notices]
+    return {"id": info.id, "notices": notices, "series": series}
 
 
 class _Sampling:

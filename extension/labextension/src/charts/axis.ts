@@ -38,8 +38,8 @@ function moved<T extends Points & Pick<Series, "bad_x"> & Partial<Pick<Series, "
   const on = axis === "time" ? line.time : epochs(line);
   const places = new Map(line.x.map((x, n) => [x, on[n] ?? null]));
   const place = (xs: Numbers): Numbers => xs.map((x) => places.get(x) ?? null);
-  const ranks = Object.entries(line.ranks ?? {}).map(([rank, own]) => [rank, { ...own, x: place(own.x) }]);
-  return { ...line, x: on, bad_x: place(line.bad_x), ...(line.ranks && { ranks: Object.fromEntries(ranks) as unknown }) };
+  const ranks = Object.entries(line.ranks ?? {}).map(([rank, own]) => [rank, { ...own, x: place(own.x) }] as const);
+  return { ...line, x: on, bad_x: place(line.bad_x), ...(line.ranks && { ranks: Object.fromEntries(ranks) }) };
 }
 
 /** Return the positions of points in epochs. The middle of epoch 1 is 1.5, and the end of the last one is a whole. */

@@ -8,15 +8,14 @@ const SVG = "http://www.w3.org/2000/svg";
 const ROW = 18;
 /** How many pixels of a PNG picture are one pixel of the page. */
 const SCALE = 2;
-const STYLES = [
-  "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-family",
-]; // prettier-ignore
+const STYLES = "fill stroke stroke-width stroke-dasharray stroke-linejoin opacity font-size font-family".split(" ");
 
-/** Return the drawn points as CSV. Ranges, smoothed values and the bounds of the band are only there if drawn. */
+/** Return the visible points as CSV. Smoothed values and the bounds of the band are only there if they are drawn. */
 export function csvOf(plot: Plot): string {
   const { series, lines, spread } = plot;
   const isSmoothed = lines.some((line) => line.shown !== line.mean);
-  const head = ["line", series.x_label, "value", ...(isSmoothed ? ["smoothed"] : []), ...(spread ? ["low", "high"] : [])];
+  const more = [...(isSmoothed ? ["smoothed"] : []), ...(spread ? ["low", "high"] : [])];
+  const head = ["line", series.x_label, "value", ...more];
   const rows = lines.flatMap(({ label, x, mean, shown }) =>
     x.flatMap((at, n) => {
       if (!plot.isVisible(at)) return [];

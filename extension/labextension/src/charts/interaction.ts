@@ -54,15 +54,19 @@ function keyActions(
   zoom: (range: Range | null) => void,
   reset: () => void,
 ): Partial<Record<string, () => void>> {
-  const at = () => cursor.place()?.at ?? null;
-  const read = (steps: number) => () => cursor.move(plot.series.x_label, plot.move(at(), steps));
+  const { x_label: label } = plot.series;
+  const at = () => {
+    const place = cursor.place();
+    return place?.label === label ? place.at : null;
+  };
+  const read = (steps: number) => () => cursor.move(label, plot.move(at(), steps));
   const zoomIn = () => zoom(plot.zoomed(0.5, at()));
   return {
     ArrowLeft: read(-1),
     ArrowRight: read(1),
     "+": zoomIn,
     "=": zoomIn,
-    "-": () => zoom(plot.zoomed(2, at())),
+    "-": () => zoom(plot.zoomed(2, null)),
     0: reset,
   };
 }

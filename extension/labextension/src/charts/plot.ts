@@ -127,12 +127,12 @@ export class Plot {
     return values.filter((_, n) => this.isVisible(x[n]));
   }
 
-  /** Return the part of the axis between two horizontal positions in the chart, or null if it has fewer than 2 points. */
+  /** Return the part of the axis between two positions in the chart, or null if it has fewer than two points. */
   between(one: number, other: number): Range | null {
     return this.range(this.x.invert(Math.min(one, other)), this.x.invert(Math.max(one, other)));
   }
 
-  /** Return the part of the axis that is `factor` times as long as the visible part, or null if it has no 2 points. */
+  /** Return the part of the axis that is `factor` times as long as the visible part, or null as `between` does. */
   zoomed(factor: number, around: number | null): Range | null {
     const [low = 0, high = 0] = this.x.domain();
     const centre = this.isVisible(around) ? around : (low + high) / 2;

@@ -21,7 +21,7 @@ export function System(props: Props): JSX.Element {
   const { trans } = usePanelContext();
   const [open, setOpen] = useState(false);
   return (
-    <details className="fd-origin" onToggle={(event) => setOpen(event.currentTarget.open)}>
+    <details className="fd-system" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{trans.__("System")}</summary>
       {open && <Usage {...props} />}
     </details>

@@ -64,11 +64,7 @@ describe("CSV", () => {
   test("quotes the names of runs, and leaves gaps empty", () => {
     const series = { ...loss, mean: [1, null, 3] };
     const [both] = compare([{ ...view, name: 'a, "b"', series: [series] }]) as [Charted];
-    expect(csvOf(plot(both)).split("\n").slice(0, 3)).toEqual([
-      "line,step,value",
-      '"a, ""b""",0,1',
-      '"a, ""b""",1,',
-    ]);
+    expect(csvOf(plot(both)).split("\n").slice(0, 3)).toEqual(["line,step,value", '"a, ""b""",0,1', '"a, ""b""",1,']);
   });
 });
 

@@ -132,7 +132,12 @@ test("the x axis is the time or the epoch, if they are known", () => {
 
 test("compared runs with different steps share the axis of time", () => {
   const other = { ...loss, x: [0, 1], mean: [5, 6], time: [3, 9] };
-  draw(compare([{ ...view, series: [loss] }, { ...view, id: "other", name: "other", series: [other] }]));
+  draw(
+    compare([
+      { ...view, series: [loss] },
+      { ...view, id: "other", name: "other", series: [other] },
+    ]),
+  );
   choose("select", "time");
   press("ArrowLeft");
   expect(tips()).toEqual(["seconds 8first-cnn 4other 6"]);

@@ -25,9 +25,7 @@ export function Charts({ series, unfolded = false }: Props): JSX.Element {
   const reported = [...new Set(series.map((one) => one.x_label))].join(" / ");
   return (
     <>
-      {series.length > 0 && (
-        <Toolbar {...{ axes, reported, axis, setAxis, smoothing, setSmoothing, unfolded }} />
-      )}
+      {series.length > 0 && <Toolbar {...{ axes, reported, axis, setAxis, smoothing, setSmoothing, unfolded }} />}
       <div className="fd-charts">
         {moved.map((one) => (
           <Chart

@@ -21,7 +21,6 @@ function plot(series: Charted, smoothing = 0, high?: number): Plot {
 describe("smoothing", () => {
   test("is the moving average of TensorBoard, which has no bias at the beginning", () => {
     expect(smoothed([2, 2, 2], 0.9).map((value) => Number(value?.toFixed(9)))).toEqual([2, 2, 2]);
-    // (0.5 * 1 + 0.25 * ... ) / (1 - 0.5 ** n), as in TensorBoard's resmoothDataset
     expect(smoothed([0, 3, null, 6], 0.5)).toEqual([0, 2, null, (0.5 * 6 + 0.25 * 3) / 0.875]);
   });
   test("is from 0 to 0.99", () => {

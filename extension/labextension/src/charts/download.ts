@@ -46,7 +46,7 @@ export function svgOf(svg: SVGSVGElement, plot: Plot): string {
     copy.append(element("rect", { x: MARGIN.left, y: y - 6, width: 14, height: 3, fill: strokes[n] ?? "" }));
     copy.append(element("text", { ...text, x: MARGIN.left + 20, y }, label));
   });
-  Object.entries({ xmlns: SVG, viewBox: `0 ${-ROW} ${width} ${height}`, width, height }).forEach(([name, value]) =>
+  Object.entries({ viewBox: `0 ${-ROW} ${width} ${height}`, width, height }).forEach(([name, value]) =>
     copy.setAttribute(name, String(value)),
   );
   // A name may contain characters that XML does not allow.

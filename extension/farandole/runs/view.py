@@ -38,7 +38,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "elapsed": math.floor(max(0.0, (info.ended or now) - info.started)),
         "progress": [] if info.status.ended else progress(ranks),
         "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
-        "series": [series_view(series, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
+        "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
         "ranks": rows,
     }
 
@@ -75,21 +75,27 @@ def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def series_view(series: Series, *, per_rank: bool) -> dict[str, Any]:
-    """Return one series as JSON data. Values that are not finite become null, and ``bad_x`` lists their x values."""
+def series_view(series: Series, started: float, *, per_rank: bool) -> dict[str, Any]:
+    """Return one series as JSON data. Values that are not finite become null, and ``bad_x`` lists their x values.
+
+    ``started`` is the time from which the seconds in ``time`` are counted.
+    """
+    points = series.points[-POINTS * 2 :]
+    epochs = [short(point.epoch) for point in points]
     return {
         "name": series.name,
         "x_label": series.x_label,
         "bad": series.bad,
         "bad_x": [short(point.x) for point in series.points if point.bad],
         "last": short(series.last),
-        **_line(series.points, ("mean", "low", "high")),
+        **_line(points, ("mean", "low", "high")),
+        "time": [short(point.time - started) for point in points],
+        "epoch": epochs if series.x_label == "step" and any(epoch is not None for epoch in epochs) else [],
         "ranks": {str(rank): _line(points, ("mean",)) for rank, points in series.ranks.items()} if per_rank else None,
     }
 
 
 def _line(points: Sequence[Point], parts: Sequence[str]) -> dict[str, list[float | None]]:
-    points = points[-POINTS * 2 :]
     return {"x": [short(point.x) for point in points]} | {
         part: [short(getattr(point, part)) for point in points] for part in parts
     }

@@ -137,7 +137,7 @@ export class Harness {
           (this.answers[name] as ((...all: unknown[]) => unknown) | undefined)?.(...args),
         );
       };
-    const names = ["state", "startCluster", "scaleCluster", "stopCluster", "runs", "run", "stopRun"];
+    const names = ["state", "startCluster", "scaleCluster", "stopCluster", "runs", "run", "usage", "stopRun"];
     const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
     return {
       ...routes,

@@ -103,7 +103,7 @@ def test_the_axis_continues_if_steps_restart_with_an_epoch(places, expected):
 def test_envelope_keeps_count_and_extremes():
     envelope = Envelope(limit=4)
     for x in range(1000):
-        envelope.add(x, float(x % 7))
+        envelope.add(x, float(x % 7), 0.0, None)
     buckets = envelope.buckets.values()
     assert len(buckets) <= 4
     assert sum(bucket.count for bucket in buckets) == 1000

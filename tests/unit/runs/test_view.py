@@ -111,6 +111,25 @@ def test_view_shows_gaps(tmp_path):
     assert series["ranks"] is None
 
 
+def test_the_points_of_a_series_have_times_and_epochs(tmp_path):
+    run = Run(RunInfo(id="r", folder=tmp_path, size=2, started=100.0), "")
+    for step, rank in ((0, 0), (0, 1), (1, 0), (2, 0)):
+        epoch = step // 2
+        values = {"loss": math.nan if step == 1 else 1.0}
+        report = Report(rank=rank, time=101.0 + step + rank, step=step, epoch=epoch, values=values)
+        run.add_records(rank, report_to_json(report))
+    (loss,) = view_of(run, 0.0)["series"]
+    assert (loss["time"], loss["epoch"]) == ([1.5, 2.0, 3.0], [0.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(("places", "label"), [({"step": 1}, "step"), ({"epoch": 1}, "epoch"), ({}, "report")])
+def test_a_series_has_epochs_only_beside_steps(tmp_path, places, label):
+    run = Run(RunInfo(id="r", folder=tmp_path, size=1), "")
+    run.add_records(0, report_to_json(Report(rank=0, time=1.0, values={"loss": 1.0}, **places)))
+    (loss,) = view_of(run, 0.0)["series"]
+    assert (loss["x_label"], loss["epoch"]) == (label, [])
+
+
 def test_view_of_an_empty_run(tmp_path):
     run = Run(RunInfo(id="r", folder=tmp_path, size=0), "")
     view = view_of(run, 0.0)

@@ -34,6 +34,7 @@ def add_panel(serverapp: ServerApp) -> Panel:
         ("runs", runs.RunsHandler),
         (f"runs/{SEGMENT}", table.ChangeableRunHandler),
         (f"runs/{SEGMENT}/series", runs.SeriesHandler),
+        (f"runs/{SEGMENT}/usage", runs.UsageHandler),
         (f"runs/{SEGMENT}/logs/([0-9]+)", runs.RankLogHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),

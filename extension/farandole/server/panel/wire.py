@@ -200,7 +200,8 @@ class Series(TypedDict):
     """The mean, minimum and maximum of a metric over the ranks.
 
     A series has at most 600 points, and the line of one rank has at most 300. ``bad`` counts NaN and infinite values,
-    and ``bad_x`` contains their positions. ``ranks`` is null unless requested.
+    and ``bad_x`` contains their positions. ``time`` (in seconds since the start of the run) and ``epoch`` (if ``x`` is
+    the step) have one value per point, or none if they are unknown. ``ranks`` is null unless requested.
     """
 
     name: str
@@ -212,6 +213,8 @@ class Series(TypedDict):
     mean: Numbers
     low: Numbers
     high: Numbers
+    time: Numbers
+    epoch: Numbers
     ranks: dict[str, RankLine] | None
 
 

@@ -69,9 +69,14 @@ class RunEdit(TypedDict):
 
 
 class RunUsage(TypedDict):
-    """The usage of a run's ranks over time. The x values of the series are seconds since the start of the run."""
+    """Response to ``GET runs/ID/usage``. The x values of the series are seconds since the start of the run.
+
+    The series are ``cpu`` (in percent of one core), ``memory``, ``gpu`` (in percent), ``gpu_memory``, and ``received``
+    and ``sent`` (the network traffic of the ranks' machines, in bytes per second). ``notices`` names unreadable files.
+    """
 
     id: str
+    notices: list[str]
     series: list[Series]
 
 

@@ -42,6 +42,10 @@ export class Api {
     return this.request<wire.RunDetail>("GET", `runs/${encodeURIComponent(id)}`);
   }
 
+  usage(id: string, byRank: boolean): Promise<wire.RunUsage> {
+    return this.request<wire.RunUsage>("GET", `runs/${encodeURIComponent(id)}/usage${byRank ? "?by_rank=1" : ""}`);
+  }
+
   stopRun(id: string): Promise<wire.RunSummary> {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
   }

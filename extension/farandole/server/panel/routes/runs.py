@@ -14,7 +14,7 @@ from farandole.reading import reason
 from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire, wire_runs
-from farandole.server.panel.charts import Chart
+from farandole.server.panel.charts import Chart, usage
 from farandole.server.panel.files import check_reports, csv_chunks, read_log
 from farandole.server.panel.routes.clusters import PanelHandler, requires
 from farandole.server.panel.runs import NEWEST, Filter
@@ -64,6 +64,17 @@ class SeriesHandler(RunHandler):
         async with self.panel.used():
             _, _, chart = await asyncio.to_thread(self.load, run)
         self.answer({"id": run, "sampled": chart.sampled, "series": chart.view["series"]})
+
+
+class UsageHandler(PanelHandler):
+    """``GET runs/ID/usage`` returns the resource usage of a run's ranks over time."""
+
+    @requires("read")
+    async def get(self, run: str) -> None:
+        """Respond with samples of the run's usage records."""
+        info = await asyncio.to_thread(self.panel.index.find, run)
+        by_rank = bool(self.number("by_rank", 0))
+        self.answer(await asyncio.to_thread(lambda: usage(info, by_rank=by_rank)))
 
 
 class RankLogHandler(PanelHandler):

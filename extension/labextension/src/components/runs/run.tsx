@@ -11,6 +11,7 @@ import { Empty, Status } from "../parts";
 import { Elapsed } from "./elapsed";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
+import { System } from "./system";
 
 interface Props {
   id: string;
@@ -36,6 +37,7 @@ export function RunDetailView({ id, focus, close }: Props): JSX.Element {
           <Reports view={shown.view} byRank={byRank} setByRank={setByRank} />
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
           <RankTable rows={shown.view.ranks} />
+          <System id={id} goesOn={(runOf(state, id) ?? shown.summary).goes_on} />
           {shown.view.ranks.length > 0 && <RankLog run={id} rows={shown.view.ranks} />}
         </>
       ) : (

@@ -169,12 +169,14 @@ const SELECTORS: Record<string, string> = {
   section: "section",
   list: "ul[aria-label]",
   searchbox: "input[type=search]",
+  table: "table",
   form: "form",
 };
 
 /** Return the accessible name of an element. This supports only the kinds of elements that the panel uses. */
 function accessibleName(element: HTMLElement): string {
-  const label = element.id && document.querySelector(`label[for="${element.id}"]`)?.textContent;
+  const own = element.id && document.querySelector(`label[for="${element.id}"]`);
+  const label = (own || element.closest("label"))?.textContent;
   return element.getAttribute("aria-label") ?? (label || element.textContent.trim());
 }
 

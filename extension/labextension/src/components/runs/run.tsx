@@ -146,11 +146,10 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
 
 /** The hyper-parameters of a run. */
 function Config({ config }: { config: RunDetail["config"] }): JSX.Element | null {
-  const { trans } = usePanelContext();
   const entries = Object.entries(config);
   if (!entries.length) return null;
   return (
-    <dl className="fd-config" aria-label={trans.__("Hyper-parameters")}>
+    <dl className="fd-config">
       {entries.map(([name, value]) => (
         <div key={name}>
           <dt className="fd-muted">{name}</dt>

@@ -13,7 +13,7 @@ from tests.browser.test_panel import assert_no_faults, choose_theme
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
+    from playwright.sync_api import Locator, ViewportSize
 
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
@@ -29,7 +29,7 @@ for step in range(20):
     fd.report(step=step, loss=weight**2)
 """
 PAGE = "#farandole-runs"
-PHONE = {"width": 390, "height": 844}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 BEYOND = """page => [...page.querySelectorAll(".fd-page-content > *")]
     .filter((part) => part.getBoundingClientRect().right > page.getBoundingClientRect().right + 1)

@@ -182,6 +182,7 @@ test("deleting asks first, names the runs and their sizes, and keeps a run that 
   const [heading, body] = harness.confirm.mock.calls[1] as unknown as [string, string];
   expect(heading).toBe("Delete 2 runs?");
   expect(body).toContain("one (id-one, 80 KiB)\ntwo (id-two, 80 KiB)");
+  expect(harness.requests.filter((one) => one.startsWith("deleteRun"))).toHaveLength(2);
   expect(harness.get("button", "Delete (1)")).toBeTruthy();
   expect(harness.root.textContent).toContain("two goes on");
 });

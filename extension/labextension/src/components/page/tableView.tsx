@@ -47,12 +47,15 @@ export function TableView({ choice, setChoice, choices, choose, previous, open }
   const rows = useVirtualRows(box, { rowHeight: ROW, total, head: ROW });
   const table = useRunTable(useDebounced(filter, TYPING_MS), sort, rows);
   if (table.total !== total) setTotal(table.total);
-  const actions = useRunActions(table.refresh);
   const columns = columnsOf(trans, table.names);
   const change = (part: Partial<TableChoice>) => setChoice((before) => ({ ...before, ...part }));
   const setFilter = (next: TableFilter) => change({ filter: next });
   const deselect = (ids: readonly string[]) =>
     setChoice((before) => ({ ...before, selected: new Map([...before.selected].filter(([id]) => !ids.includes(id))) }));
+  const actions = useRunActions((deleted) => {
+    deselect(deleted);
+    table.refresh();
+  });
   const select = (run: RunRow, wanted: boolean) => {
     if (wanted) change({ selected: new Map([...selected, [run.id, run]]) });
     else deselect([run.id]);
@@ -96,13 +99,12 @@ interface SelectionBarProps {
 function SelectionBar({ selected, deselect, actions, compare }: SelectionBarProps): JSX.Element {
   const { trans } = usePanelContext();
   const { size } = selected;
-  const remove = async () => deselect(await actions.remove([...selected.values()]));
   return (
     <>
       <button type="button" disabled={size < 2 || size > MOST_COMPARED} onClick={compare}>
         {trans.__("Compare (%1)", size)}
       </button>
-      <button type="button" disabled={!size} onClick={() => void remove()}>
+      <button type="button" disabled={!size} onClick={() => void actions.remove([...selected.values()])}>
         {trans.__("Delete (%1)", size)}
       </button>
       {size > 0 && (

@@ -10,16 +10,16 @@ const NAMED = 10;
 export interface RunActions {
   /** Save a change, and return whether that succeeded. */
   edit(run: RunRow, edit: Partial<RunEdit>): Promise<boolean>;
-  /** Delete runs after the user has confirmed it, and return the ids of the deleted runs. */
-  remove(runs: readonly RunRow[]): Promise<string[]>;
+  /** Delete runs after the user has confirmed it. */
+  remove(runs: readonly RunRow[]): Promise<void>;
 }
 
-/** Return the actions. `changed` is called after the server has carried one out. */
-export function useRunActions(changed: () => void): RunActions {
+/** Return the actions. After each, `changed` is called with the ids of the runs that were deleted. */
+export function useRunActions(changed: (deleted: readonly string[]) => void): RunActions {
   const { model, trans, confirm } = usePanelContext();
   const edit = async (run: RunRow, change: Partial<RunEdit>) => {
     const saved = await model.attempt(() => model.api.editRun(run.id, change));
-    if (saved) changed();
+    if (saved) changed([]);
     return saved !== null;
   };
   const question = (runs: readonly RunRow[]) => {
@@ -30,11 +30,10 @@ export function useRunActions(changed: () => void): RunActions {
   };
   const remove = async (runs: readonly RunRow[]) => {
     const heading = trans._n("Delete %1 run?", "Delete %1 runs?", runs.length);
-    if (!(await confirm(heading, question(runs), trans.__("Delete")))) return [];
+    if (!(await confirm(heading, question(runs), trans.__("Delete")))) return;
     const deleted: string[] = [];
     for (const { id } of runs) if (await model.attempt(() => model.api.deleteRun(id))) deleted.push(id);
-    if (deleted.length) changed();
-    return deleted;
+    changed(deleted);
   };
   return { edit, remove };
 }

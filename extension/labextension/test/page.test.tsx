@@ -88,7 +88,7 @@ test("there is a column for each hyper-parameter and for the last and the best v
   expect(rows()[0]?.textContent).toContain("0.1Truesgd0.210.2");
 });
 
-test("a click on a header sorts by the column, the better runs first, and another click reverses the order", async () => {
+test("a click on a header sorts by the column, the better runs first, and another click reverses it", async () => {
   await open(() => ({ ...table, series: ["accuracy"] }));
   await harness.click("button", "accuracy, highest");
   const column = "series.accuracy.highest";
@@ -167,7 +167,7 @@ test("texts of users are never markup", async () => {
   expect(harness.root.querySelector("img")).toBeNull();
 });
 
-test("deleting asks first, names the runs and their sizes, and keeps a run that the server refuses to delete", async () => {
+test("deleting asks first, names runs and sizes, and keeps a run that the server refuses to delete", async () => {
   await open(named("one", "two"));
   harness.answers["deleteRun"] = (id: string) => {
     if (id === "id-two") throw new RequestError({ code: "exists", message: "two goes on", runs: [] }, 409);

@@ -28,7 +28,7 @@ export type Choices = Readonly<Record<string, boolean>>;
 const SERIES_SHOWN = 4;
 const WIDTH = 110;
 const HIGHER =
-  /(^|[^a-z])(acc|accuracy|auc|auroc|f1|precision|recall|score|r2|map|miou|iou|dice|bleu|rouge|psnr|ssim|reward)([^a-z]|$)/i;
+  /(^|[^a-z])(acc|accuracy|auc|auroc|f1|precision|recall|score|r2|map|miou|iou|dice|bleu|rouge|psnr|reward)([^a-z]|$)/i;
 
 /** Return whether a series with this name is better if it is higher, e.g. `val_accuracy` or `F1`. */
 export function isHigherBetter(name: string): boolean {

@@ -22,7 +22,7 @@ interface Props {
   actions: RunActions;
 }
 
-/** The cells of a row. The button that opens the run is there before the run is fetched, so that it can have the focus. */
+/** The cells of a row. The button that opens the run is rendered before the run is fetched, to have the focus. */
 export function Row({ run, row, active, columns, selected, select, open, actions }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const tabIndex = active ? 0 : -1;

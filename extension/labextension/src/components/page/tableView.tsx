@@ -60,7 +60,7 @@ export function TableView({ choice, setChoice, choices, choose, previous, open }
     if (wanted) change({ selected: new Map([...selected, [run.id, run]]) });
     else deselect([run.id]);
   };
-  const shown = { box, table, rows, columns: shownColumns(columns, choices), sort, previous, selected, select, actions };
+  const shown = shownColumns(columns, choices);
   return (
     <>
       <FilterBar filter={filter} setFilter={setFilter}>
@@ -76,7 +76,12 @@ export function TableView({ choice, setChoice, choices, choose, previous, open }
       </div>
       {!table.known && <Empty title={trans.__("Loading…")} />}
       {table.known && total === 0 && <Empty title={trans.__("No run matches the filter")} />}
-      <RunTable {...shown} setSort={(next) => change({ sort: next })} open={(id) => open([id])} />
+      <RunTable
+        {...{ box, table, rows, sort, previous, selected, select, actions }}
+        columns={shown}
+        setSort={(next) => change({ sort: next })}
+        open={(id) => open([id])}
+      />
     </>
   );
 }

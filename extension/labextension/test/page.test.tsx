@@ -40,6 +40,12 @@ async function open(answer?: () => wire.RunTable): Promise<void> {
   if (answer) harness.answers["table"] = answer;
   await harness.open(true, <RunsPage store={store} />);
   await harness.receive({ kind: "runs", runs: [], total: 0 });
+  await answered();
+}
+
+/** Let the page receive and render the answers to its requests. */
+async function answered(): Promise<void> {
+  for (let n = 0; n < 3; n += 1) await harness.receive();
 }
 
 /** Return an answer with runs of these names. */
@@ -59,7 +65,7 @@ async function press(element: Element | null, key: string): Promise<void> {
     element?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
     await Promise.resolve();
   });
-  await harness.receive();
+  await answered();
 }
 
 test("of 5,000 runs only the visible rows are in the page, and only their parts are fetched", async () => {
@@ -114,6 +120,7 @@ test("the table is fetched again when the runs change", async () => {
   await open(named("one"));
   harness.answers["table"] = named("two", "one");
   await harness.receive({ kind: "runs", runs: [], total: 2 });
+  await answered();
   expect(rows().map((row) => row.querySelector(".fd-link")?.textContent)).toEqual(["two", "one"]);
 });
 
@@ -179,6 +186,7 @@ test("deleting asks first, names runs and sizes, and keeps a run that the server
   await harness.click("button", "Delete (2)");
   expect(harness.requests.filter((one) => one.startsWith("deleteRun"))).toEqual([]);
   await harness.click("button", "Delete (2)");
+  await answered();
   const [heading, body] = harness.confirm.mock.calls[1] as unknown as [string, string];
   expect(heading).toBe("Delete 2 runs?");
   expect(body).toContain("one (id-one, 80 KiB)\ntwo (id-two, 80 KiB)");
@@ -193,7 +201,9 @@ test("a row opens its notebook and the page of its run, and the focus returns to
   expect(harness.openNotebook).toHaveBeenCalledWith(expect.objectContaining({ name: "two" }), first.cell);
   harness.answers["run"] = () => example<wire.RunDetail>("run-detail");
   await harness.click("button", "two");
+  await answered();
   expect(harness.root.querySelector(".fd-config")?.textContent).toBe("lr0.1optimizersgdnesterovTrue");
   await harness.click("button", "‹ All runs");
+  await answered();
   expect(document.activeElement?.getAttribute("data-run")).toBe("id-two");
 });

@@ -76,6 +76,11 @@ test("of 5,000 runs only the visible rows are in the page, and only their parts 
   expect(harness.get("table", "Runs").getAttribute("aria-rowcount")).toBe("5001");
   expect(rows()[0]?.getAttribute("aria-rowindex")).toBe("2");
   expect(asked()).toEqual([request(ALL, NEWEST, 0)]);
+});
+
+test("the table and a field in it are accessible", async () => {
+  await open(named("one"));
+  await harness.click("button", "Edit: Notes of one");
   expect(await harness.violations()).toEqual([]);
 });
 
@@ -146,7 +151,6 @@ test.each([
   harness.answers["editRun"] = () => ({ ...first, ...edit });
   await harness.click("button", `Edit: ${label}`);
   expect(document.activeElement).toBe(harness.get("textbox", label));
-  expect(await harness.violations()).toEqual([]);
   await harness.type("textbox", label, text);
   await press(document.activeElement, "Enter");
   expect(harness.requests).toContain(`editRun "id-one" ${JSON.stringify(edit)}`);

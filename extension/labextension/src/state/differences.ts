@@ -36,20 +36,23 @@ export interface DiffLine {
   readonly after: number | null;
 }
 
-/** Return the parts in which two texts differ, or null if they differ too much to compare them in short time. */
+/** Return the parts in which two texts differ, none if they are the same, or null if they differ too much to compare them in short time. */
 export function codeDifference(before: string, after: string): DiffLine[][] | null {
-  const patch = structuredPatch("", "", before, after, "", "", { context: 3, timeout: LONGEST_MS });
+  const options = { context: 3, timeout: LONGEST_MS };
+  const patch = structuredPatch("", "", withEnd(before), withEnd(after), "", "", options);
   return patch?.hunks.map(linesOf) ?? null;
 }
 
 function linesOf({ oldStart, newStart, lines }: StructuredPatchHunk): DiffLine[] {
   let [before, after] = [oldStart, newStart];
-  // Lines that begin with a backslash say that the text does not end with a line break.
-  return lines
-    .filter((line) => !line.startsWith("\\"))
-    .map((line) => {
-      const mark = line.charAt(0) as Mark;
-      const numbers = { before: mark === "+" ? null : before++, after: mark === "-" ? null : after++ };
-      return { mark, text: line.slice(1), ...numbers };
-    });
+  return lines.map((line) => {
+    const mark = line.charAt(0) as Mark;
+    const numbers = { before: mark === "+" ? null : before++, after: mark === "-" ? null : after++ };
+    return { mark, text: line.slice(1), ...numbers };
+  });
+}
+
+/** Return a text with one line break at its end, because cells with and without it have the same last line. */
+function withEnd(text: string): string {
+  return text.replace(/\n*$/, "\n");
 }

@@ -110,13 +110,13 @@ function Codes({ names, details }: { names: readonly string[]; details: readonly
 function Code({ heading, before, after }: { heading: string; before: string; after: string }): JSX.Element {
   const { trans } = usePanelContext();
   const hunks = useMemo(() => codeDifference(before, after), [before, after]);
-  const same = before === after;
+  const same = hunks?.length === 0;
   return (
     <>
       <h4>{heading}</h4>
       {same && <p className="fd-muted">{trans.__("the same")}</p>}
-      {!same && !hunks && <p className="fd-muted">{trans.__("The code differs too much to compare its lines.")}</p>}
-      {!same && hunks?.map((lines, place) => <Hunk key={place} {...{ lines, heading }} />)}
+      {!hunks && <p className="fd-muted">{trans.__("The code differs too much to compare its lines.")}</p>}
+      {hunks?.map((lines, place) => <Hunk key={place} {...{ lines, heading }} />)}
     </>
   );
 }

@@ -11,7 +11,12 @@ const detail = example<wire.RunDetail>("run-detail");
 const message = example<wire.RunMessage>("run");
 
 test("keys with different values come first, also if a run does not have them", () => {
-  expect(differences([{ a: 1, b: "x", c: [2] }, { a: 1, b: "y" }])).toEqual([
+  expect(
+    differences([
+      { a: 1, b: "x", c: [2] },
+      { a: 1, b: "y" },
+    ]),
+  ).toEqual([
     { key: "b", texts: ["x", "y"], same: false },
     { key: "c", texts: ["[2]", undefined], same: false },
     { key: "a", texts: ["1", "1"], same: true },

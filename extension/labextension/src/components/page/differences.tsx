@@ -116,7 +116,9 @@ function Code({ heading, before, after }: { heading: string; before: string; aft
       <h4>{heading}</h4>
       {same && <p className="fd-muted">{trans.__("the same")}</p>}
       {!hunks && <p className="fd-muted">{trans.__("The code differs too much to compare its lines.")}</p>}
-      {hunks?.map((lines, place) => <Hunk key={place} {...{ lines, heading }} />)}
+      {hunks?.map((lines, place) => (
+        <Hunk key={place} {...{ lines, heading }} />
+      ))}
     </>
   );
 }

@@ -36,7 +36,7 @@ export interface DiffLine {
   readonly after: number | null;
 }
 
-/** Return the parts in which two texts differ, or null if that takes too long. There are none if the texts are the same. */
+/** Return the parts in which two texts differ, none if they are the same, or null if it takes too long to find them. */
 export function codeDifference(before: string, after: string): DiffLine[][] | null {
   const options = { context: 3, timeout: LONGEST_MS };
   const patch = structuredPatch("", "", withEnd(before), withEnd(after), "", "", options);

@@ -59,6 +59,13 @@ class RunInfo:
     """
     kernel: str = ""
     cell: str = ""
+    original_name: str = ""
+    """The name with which the run was started, if the user has renamed the run.
+
+    ``original_name``, ``tags`` and ``notes`` are not in ``run.json`` (see `farandole.runs.notes`).
+    """
+    tags: tuple[str, ...] = ()
+    notes: str = ""
 
     @property
     def seconds(self) -> float:
@@ -67,7 +74,7 @@ class RunInfo:
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return this info as the JSON text of ``run.json``."""
-        record = {name: value for name, value in vars(self).items() if name != "folder"}
+        record = {name: value for name, value in vars(self).items() if name not in _NOT_STORED}
         return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
 
     @classmethod
@@ -76,7 +83,7 @@ class RunInfo:
         for key in ("id", "status", "started"):
             if key not in record:
                 raise ValueError(f"run.json has no {key!r}")
-        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record and name != "folder"}
+        known = {name: record[name] for name in cls.__dataclass_fields__.keys() - _NOT_STORED if name in record}
         check_types(known, _KINDS, "run.json")
         known |= {name: tuple(known[name]) for name in ("workers", "notices") if name in known}
         known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
@@ -84,6 +91,7 @@ class RunInfo:
         return cls(**known)
 
 
+_NOT_STORED = {"folder", "original_name", "tags", "notes"}
 _KINDS = {
     "status": "status",
     "error": "text or null",

@@ -1,6 +1,7 @@
 """The run store keeps each run in a folder of plain files. ``<runs>/<id>/`` contains
 
 - ``run.json`` and ``code.py``;
+- ``notes.json`` with the name, tags and notes that the user has given to the run (see `farandole.runs.notes`);
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
@@ -25,6 +26,7 @@ from farandole.protocol import Status
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
 from farandole.runs.model import RunInfo
+from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
@@ -141,7 +143,7 @@ class RunStore:
         unreadable: dict[str, RunUnreadableError] = {}
         for name in self._names():
             try:
-                runs.append(read_info(self.folder / name))
+                runs.append(annotated(read_info(self.folder / name)))
             except RunUnreadableError as error:
                 unreadable[name] = error
         return sorted(runs, key=lambda info: (info.started, info.id), reverse=True), unreadable
@@ -158,15 +160,15 @@ class RunStore:
     def find(self, key: str) -> RunInfo:
         """Return the info of a run. ``key`` is the run's id, its name, or the beginning of its id.
 
-        If several runs have this name, the newest is returned.
+        If several runs have this name, the newest is returned. The original name of a renamed run also finds it.
 
         Raises:
             RunNotFoundError: there is no such run, or several ids begin with ``key``.
             RunUnreadableError: the run cannot be read.
         """
         runs, unreadable = self._read()
-        exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
-        if exact:
+        exact = [info for info in runs if info.id == key] or [info for info in runs if key and info.name == key]
+        if exact := exact or [info for info in runs if key and info.original_name == key]:
             return exact[0]
         begun = [info for info in runs if key and info.id.startswith(key)]
         broken = [error for name, error in unreadable.items() if key and name.startswith(key)]
@@ -192,7 +194,7 @@ class RunStore:
             return self._with_checkpoint(key)
         here = str(cwd or Path.cwd())
         for info in self.list():
-            if (info.name == name if name else info.cwd == here) and checkpoints_of(info.folder):
+            if (_has_name(info, name) if name else info.cwd == here) and checkpoints_of(info.folder):
                 return info
         whose = f"with the name {name!r}" if name else f"from {here}"
         raise UsageError(
@@ -202,7 +204,7 @@ class RunStore:
 
     def _with_checkpoint(self, key: str) -> RunInfo:
         info = self.find(key)
-        same_name = [other for other in self.list() if other.name == key]
+        same_name = [other for other in self.list() if _has_name(other, key)]
         for candidate in [info, *same_name]:
             if checkpoints_of(candidate.folder):
                 return candidate
@@ -255,6 +257,10 @@ def git_state(cwd: Path) -> dict[str, Any] | None:
         return None
     commit, dirty, _ = done.stdout.strip().partition("-dirty")
     return {"commit": commit, "dirty": bool(dirty)}
+
+
+def _has_name(info: RunInfo, name: str) -> bool:
+    return name in (info.name, info.original_name)
 
 
 def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], folder: Path) -> str:

@@ -300,12 +300,14 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
 
 
-def strict_json(value: Any, *, indent: int | None = None) -> str:
+def strict_json(value: Any, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
     """Encode a value as strict JSON. Floats that are not finite and objects of unknown types become strings.
 
     Unpaired surrogates, which file names and JSON may contain, become question marks, as UTF-8 cannot encode them.
     """
-    text = json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
+    text = json.dumps(
+        _strict(value), indent=indent, separators=separators, allow_nan=False, default=str, ensure_ascii=False
+    )
     return text.encode("utf-8", "replace").decode()
 
 

@@ -77,6 +77,7 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
     ]
     return {
         **view,
+        "name": summary["name"],
         "status": summary["status"],
         "ended": ended,
         "error": summary["error"],

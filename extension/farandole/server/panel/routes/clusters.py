@@ -51,9 +51,9 @@ class PanelHandler(APIHandler):
         self.panel = panel
 
     def answer(self, value: Mapping[str, Any], status: int = 200) -> None:
-        """Send a JSON response."""
+        """Send a JSON response without spaces, which take a tenth of the table of runs."""
         self.set_status(status)
-        self.finish(strict_json(value))
+        self.finish(strict_json(value, separators=(",", ":")))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Respond with the reason why the request was refused."""

@@ -2,7 +2,7 @@
 
 import { sum } from "d3-array";
 
-import type { GpuUsage, RunSummary } from "./wire";
+import type { ConfigValue, GpuUsage, RunSummary } from "./wire";
 
 const NOTHING = "–";
 
@@ -76,6 +76,13 @@ export function share(value: number | null, total: number | null): number | null
 export function gpuMemory(gpus: readonly GpuUsage[]): number | null {
   const known = gpus.map((gpu) => gpu.memory).filter((memory) => memory !== null);
   return known.length ? sum(known) : null;
+}
+
+/** Return a hyper-parameter as the user wrote it in Python. It is exact, unlike the values of series. */
+export function configText(value: ConfigValue | undefined): string {
+  if (value === undefined) return NOTHING;
+  if (value === null) return "None";
+  return typeof value === "boolean" ? (value ? "True" : "False") : String(value);
 }
 
 /** Return the name of a run, or the run's id if it has no name. */

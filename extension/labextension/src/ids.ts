@@ -1,10 +1,12 @@
-/** The ids of this extension's panel, plugins and commands in JupyterLab. */
+/** The ids of this extension's widgets, plugins and commands in JupyterLab. */
 
 export const PANEL_ID = "farandole-panel";
+export const RUNS_ID = "farandole-runs";
 
 export const Plugins = {
   model: "farandole:model",
   panel: "farandole:panel",
+  runs: "farandole:runs",
   snippets: "farandole:snippets",
   status: "farandole:status",
   marks: "farandole:marks",
@@ -14,6 +16,7 @@ export const Plugins = {
 
 export const Commands = {
   open: "farandole:open",
+  runs: "farandole:runs",
   startCluster: "farandole:start-cluster",
   insertTraining: "farandole:insert-training",
   insertStart: "farandole:insert-start",

@@ -10,6 +10,7 @@ import { ICommandPalette } from "@jupyterlab/apputils";
 import { ICompletionProviderManager } from "@jupyterlab/completer";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
+import { IStateDB } from "@jupyterlab/statedb";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { ITranslator, nullTranslator } from "@jupyterlab/translation";
 
@@ -22,6 +23,7 @@ import { markCells } from "./plugins/marks";
 import { PanelWidget } from "./plugins/panel";
 import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
+import { addRunsPage } from "./plugins/runsPage";
 import { IPanelModel, PanelModel } from "./state/model";
 
 const model: JupyterFrontEndPlugin<IPanelModel> = {
@@ -49,6 +51,21 @@ const panel: JupyterFrontEndPlugin<void> = {
     app.shell.add(widget, "left", { rank: 550, type: "Farandole" });
     restorer?.add(widget, PANEL_ID);
   },
+};
+
+const runs: JupyterFrontEndPlugin<void> = {
+  id: Plugins.runs,
+  description: "Shows the table of all runs, a run or a comparison in the main area.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [ICommandPalette, ILayoutRestorer, IStateDB],
+  activate: (
+    app: JupyterFrontEnd,
+    state: IPanelModel,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null,
+    store: IStateDB | null,
+  ) => addRunsPage(app, state, { palette, restorer, store }),
 };
 
 const snippets: JupyterFrontEndPlugin<void> = {
@@ -109,4 +126,4 @@ const renderer: JupyterFrontEndPlugin<void> = {
   },
 };
 
-export default [model, panel, snippets, status, marks, completion, renderer];
+export default [model, panel, runs, snippets, status, marks, completion, renderer];

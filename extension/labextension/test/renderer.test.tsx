@@ -60,7 +60,8 @@ function create(answer: () => Promise<wire.RunDetail>): void {
     changed: { connect: jest.fn(), disconnect: jest.fn() },
     subscribe: () => stopListening,
   } as unknown as IPanelModel;
-  const rest = { visible: true, openNotebook: jest.fn(), insertTraining: jest.fn(), confirm: jest.fn() };
+  const actions = { openNotebook: jest.fn(), insertTraining: jest.fn(), openPage: jest.fn(), confirm: jest.fn() };
+  const rest = { visible: true, ...actions };
   renderer = new RunRenderer({ model, trans: ENGLISH as TranslationBundle, ...rest }, registry);
 }
 

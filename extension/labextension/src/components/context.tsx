@@ -25,6 +25,8 @@ export interface PanelContext {
   /** Open the notebook that started a run or leads a cluster. If `cell` is given, scroll to the cell with this id. */
   readonly openNotebook: (origin: Origin, cell?: string) => void;
   readonly insertTraining: () => void;
+  /** Open the page of runs in the main area. */
+  readonly openPage: () => void;
   /** Ask the user to confirm an action. `action` is the label of the button that confirms. */
   readonly confirm: (title: string, body: string, action: string) => Promise<boolean>;
 }

@@ -8,7 +8,7 @@ import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 
 import type * as wire from "../wire";
-import { query, type Filter } from "./filters";
+import { query, tableQuery, type Filter, type Sort, type TableFilter } from "./filters";
 import { RequestError } from "./requestError";
 
 const ROOT = "farandole/panel";
@@ -38,6 +38,11 @@ export class Api {
     return this.request<wire.RunPage>("GET", `runs?${new URLSearchParams(query(filter, offset, limit)).toString()}`);
   }
 
+  table(filter: TableFilter, sort: Sort, offset: number, limit: number): Promise<wire.RunTable> {
+    const parameters = new URLSearchParams(tableQuery(filter, sort, offset, limit));
+    return this.request<wire.RunTable>("GET", `table?${parameters.toString()}`);
+  }
+
   run(id: string): Promise<wire.RunDetail> {
     return this.request<wire.RunDetail>("GET", `runs/${encodeURIComponent(id)}`);
   }
@@ -48,6 +53,17 @@ export class Api {
 
   stopRun(id: string): Promise<wire.RunSummary> {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
+  }
+
+  editRun(id: string, edit: Partial<wire.RunEdit>): Promise<wire.RunRow> {
+    const unchanged: wire.RunEdit = { name: null, tags: null, notes: null };
+    return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, { ...unchanged, ...edit });
+  }
+
+  /** Delete the folder of a run. The server refuses this while the run goes on. */
+  async deleteRun(id: string): Promise<true> {
+    await this.request<null>("DELETE", `runs/${encodeURIComponent(id)}`);
+    return true;
   }
 
   /** Return the URL from which the reports of a run can be downloaded as CSV. */

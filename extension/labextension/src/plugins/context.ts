@@ -16,6 +16,7 @@ export function contextOf(app: JupyterFrontEnd, model: IPanelModel, visible: boo
     openNotebook: ({ notebook, kernel }: Origin, cell = "") =>
       void app.commands.execute(Commands.openCell, { path: notebook, kernel, cell }),
     insertTraining: () => void app.commands.execute(Commands.insertTraining),
+    openPage: () => void app.commands.execute(Commands.runs),
     confirm: async (title: string, body: string, action: string) => {
       const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: action })];
       return (await showDialog({ title, body, buttons, defaultButton: 0 })).button.accept;

@@ -2,7 +2,7 @@
 
 import { useEffect, useState, type JSX } from "react";
 
-import { basename, number, title } from "../../format";
+import { basename, configText, number, title } from "../../format";
 import { runOf } from "../../state/reducer";
 import type { RunDetail, RunMessage, RunSummary } from "../../wire";
 import { usePanelContext, usePanelState, useSubscription } from "../context";
@@ -35,6 +35,7 @@ export function RunDetailView({ id, focus, close }: Props): JSX.Element {
         <>
           <Head summary={runOf(state, id) ?? shown.summary} speed={shown.view.samples_per_second} />
           <Reports view={shown.view} byRank={byRank} setByRank={setByRank} />
+          {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
           <RankTable rows={shown.view.ranks} />
           <System id={id} goesOn={(runOf(state, id) ?? shown.summary).goes_on} />
@@ -142,6 +143,22 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
         </a>
       </div>
     </>
+  );
+}
+
+/** The hyper-parameters of a run. */
+function Config({ config }: { config: RunDetail["config"] }): JSX.Element | null {
+  const entries = Object.entries(config);
+  if (!entries.length) return null;
+  return (
+    <dl className="fd-config">
+      {entries.map(([name, value]) => (
+        <div key={name}>
+          <dt className="fd-muted">{name}</dt>
+          <dd>{configText(value)}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }
 

@@ -35,7 +35,7 @@ export function refusalText(trans: Translator, permission: BrowserPermission): s
  */
 export function showInBrowser(title: string, body: string, tag: string, open: () => void): void {
   if (browserPermission() !== "granted") return;
-  let shown: globalThis.Notification;
+  let shown: Notification;
   try {
     shown = new window.Notification(title, { body, tag });
   } catch (error) {

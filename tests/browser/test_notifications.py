@@ -41,7 +41,7 @@ window.Notification = class extends window.Notification {
     constructor(title, options) { super(title, options); window.shown.push({notification: this, title, ...options}); }
 };
 """
-"""JavaScript that records the page's notifications. A browser without a screen forbids them all, so the answer is set."""
+"""JavaScript that records the page's notifications. A browser without a screen forbids them, so the answer is set."""
 
 
 def open_lab(hub: RunningHub, lab: Lab, user: str, permission: str) -> None:

@@ -15,7 +15,7 @@ export async function askForPermission(): Promise<BrowserPermission> {
   return browserPermission() === "default" ? window.Notification.requestPermission() : browserPermission();
 }
 
-/** Return why the browser shows no notifications, and what the user can do about it. */
+/** Return why the browser shows no notifications, and the remedy. JupyterLab cuts texts after 140 characters. */
 export function refusalText(trans: Translator, permission: BrowserPermission): string {
   switch (permission) {
     case "insecure":
@@ -25,7 +25,7 @@ export function refusalText(trans: Translator, permission: BrowserPermission): s
     default:
       return trans.__(
         "The browser forbids notifications of this page. Click the icon beside the address, allow notifications, " +
-          "then choose Settings > Notifications of Runs in the Browser.",
+          "and run the command again.",
       );
   }
 }

@@ -13,8 +13,8 @@ export interface RunEvent {
 }
 
 /**
- * How much one update can add to the time without activity. It is longer than the minute to which browsers slow down the
- * timers of hidden pages, and excludes the time during which the computer was suspended.
+ * How much one update can add to the time without activity. Browsers call timers of hidden pages once a minute. The
+ * limit excludes the time during which the computer was suspended.
  */
 const MOST_QUIET_MS = 120_000;
 

@@ -103,7 +103,7 @@ beforeEach(() => {
   emit.mockClear();
   BrowserNotification.requestPermission.mockClear();
   Object.assign(BrowserNotification, { permission: "default", answer: "granted", shown: [] });
-  Object.assign(window, { isSecureContext: true, Notification: BrowserNotification });
+  Object.assign(window, { isSecureContext: true, Notification: BrowserNotification, focus: jest.fn() });
 });
 afterEach(() => {
   jest.useRealTimers();

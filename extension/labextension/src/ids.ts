@@ -12,6 +12,7 @@ export const Plugins = {
   marks: "farandole:marks",
   completion: "farandole:completion",
   renderer: "farandole:renderer",
+  notifications: "farandole:notifications",
 } as const;
 
 export const Commands = {
@@ -21,4 +22,5 @@ export const Commands = {
   insertTraining: "farandole:insert-training",
   insertStart: "farandole:insert-start",
   openCell: "farandole:open-cell",
+  notifyInBrowser: "farandole:notify-in-browser",
 } as const;

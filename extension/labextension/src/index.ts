@@ -10,6 +10,7 @@ import { ICommandPalette } from "@jupyterlab/apputils";
 import { ICompletionProviderManager } from "@jupyterlab/completer";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
+import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { IStateDB } from "@jupyterlab/statedb";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { ITranslator, nullTranslator } from "@jupyterlab/translation";
@@ -20,6 +21,7 @@ import { addCommands } from "./plugins/commands";
 import { RankCompleter } from "./plugins/completer";
 import { contextOf } from "./plugins/context";
 import { markCells } from "./plugins/marks";
+import { addNotifications } from "./plugins/notifications";
 import { PanelWidget } from "./plugins/panel";
 import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
@@ -126,4 +128,13 @@ const renderer: JupyterFrontEndPlugin<void> = {
   },
 };
 
-export default [model, panel, runs, snippets, status, marks, completion, renderer];
+const notifications: JupyterFrontEndPlugin<void> = {
+  id: Plugins.notifications,
+  description: "Notifies the user when a run ends, fails, shows no activity or reports NaN.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [ISettingRegistry, ICommandPalette],
+  activate: addNotifications,
+};
+
+export default [model, panel, runs, snippets, status, marks, completion, renderer, notifications];

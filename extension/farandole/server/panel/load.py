@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, runs
+from farandole.server.panel.routes import clusters, logs, runs
 from farandole.server.panel.routes.stream import EventsHandler
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def add_panel(serverapp: ServerApp) -> Panel:
         ("runs", runs.RunsHandler),
         (f"runs/{SEGMENT}", runs.RunHandler),
         (f"runs/{SEGMENT}/series", runs.SeriesHandler),
-        (f"runs/{SEGMENT}/logs/([0-9]+)", runs.RankLogHandler),
+        (f"runs/{SEGMENT}/logs/([0-9]+)", logs.RankLogHandler),
+        (f"runs/{SEGMENT}/search", logs.SearchHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),
     ]

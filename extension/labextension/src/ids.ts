@@ -18,4 +18,5 @@ export const Commands = {
   insertTraining: "farandole:insert-training",
   insertStart: "farandole:insert-start",
   openCell: "farandole:open-cell",
+  openLog: "farandole:log",
 } as const;

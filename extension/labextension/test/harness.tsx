@@ -23,6 +23,7 @@ export class Harness {
   readonly confirm = jest.fn(() => Promise.resolve(true));
   readonly openNotebook = jest.fn();
   readonly insertTraining = jest.fn();
+  readonly openLog = jest.fn();
   /** Functions that return the simulated server's responses, keyed by the name of the method of `Api`. */
   answers: Record<string, (...args: never[]) => unknown> = {};
 
@@ -36,8 +37,8 @@ export class Harness {
 
   /** Render the panel, or other content in its place, and open the websocket. */
   async open(visible = true, content: JSX.Element = <Panel />): Promise<void> {
-    const { model, confirm, openNotebook, insertTraining } = this;
-    const context: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
+    const { model, confirm, openNotebook, openLog, insertTraining } = this;
+    const context: PanelContext = { model, trans, visible, confirm, openNotebook, openLog, insertTraining };
     await act(async () => {
       this.reactRoot.render(<PanelContextProvider value={context}>{content}</PanelContextProvider>);
       this.socket.onopen?.(new Event("open"));
@@ -138,6 +139,7 @@ export class Harness {
         );
       };
     const names = ["state", "startCluster", "scaleCluster", "stopCluster", "runs", "run", "stopRun"];
+    names.push("log", "logAt", "searchLogs");
     const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
     return {
       ...routes,

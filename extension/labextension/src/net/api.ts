@@ -12,6 +12,7 @@ import { query, type Filter } from "./filters";
 import { RequestError } from "./requestError";
 
 const ROOT = "farandole/panel";
+const MOST_MATCHES = 1000;
 
 export class Api {
   constructor(readonly settings: ServerConnection.ISettings) {}
@@ -40,6 +41,22 @@ export class Api {
 
   run(id: string): Promise<wire.RunDetail> {
     return this.request<wire.RunDetail>("GET", `runs/${encodeURIComponent(id)}`);
+  }
+
+  /** Return the part of a rank's log that begins at a byte. */
+  log(id: string, rank: number, offset: number, limit: number): Promise<wire.LogPart> {
+    return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?offset=${offset}&limit=${limit}`);
+  }
+
+  /** Return the part of a rank's log that begins with the line printed at a time, in seconds since the epoch. */
+  logAt(id: string, rank: number, time: number): Promise<wire.LogPart> {
+    return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?time=${time}&limit=4`);
+  }
+
+  /** Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. */
+  searchLogs(id: string, text: string, ranks: string): Promise<wire.LogMatches> {
+    const query = new URLSearchParams({ text, limit: String(MOST_MATCHES), ...(ranks && { ranks }) });
+    return this.request<wire.LogMatches>("GET", `runs/${encodeURIComponent(id)}/search?${query.toString()}`);
   }
 
   stopRun(id: string): Promise<wire.RunSummary> {
@@ -75,6 +92,10 @@ export class Api {
     if (!response.ok) throw new RequestError(problemOf(response, text), response.status);
     return JSON.parse(text) as T;
   }
+}
+
+function logPath(id: string, rank: number): string {
+  return `runs/${encodeURIComponent(id)}/logs/${rank}`;
 }
 
 /** Return why a request was refused. The response may come from a proxy instead of the server extension. */

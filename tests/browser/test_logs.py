@@ -1,4 +1,4 @@
-"""Tests for the log of a run in JupyterLab's main area: search, jump by time, and a log of which a part is on the page."""
+"""Tests for the log of a run in the main area: search, jump by time, and rows of which few are on the page."""
 
 from __future__ import annotations
 

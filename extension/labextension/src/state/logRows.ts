@@ -25,7 +25,7 @@ export function prepend(log: Log, part: LogPart): Log {
   const before = logOf(part);
   const text = before.text + log.text;
   if (text.length <= MOST) return { ...log, text, offset: before.offset };
-  const end = text.lastIndexOf("\n", MOST) + 1 || MOST;
+  const end = text.lastIndexOf("\n", MOST - 1) + 1 || MOST;
   return { ...log, text: text.slice(0, end), offset: before.offset, next: before.offset + bytes(text.slice(0, end)) };
 }
 
@@ -42,7 +42,7 @@ export function rowsOf({ text, offset }: Log, columns: number): Row[] {
 }
 
 function addRows(rows: Row[], offset: number, line: string, columns: number): void {
-  for (let begin = 0; begin === 0 || begin < line.length; ) {
+  for (let begin = 0; begin === 0 || begin < line.length;) {
     const end = endOf(line, begin, columns);
     const text = line.slice(begin, end);
     rows.push({ offset, text });

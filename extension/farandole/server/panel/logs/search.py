@@ -86,7 +86,8 @@ def _matches(
         try:
             with open_regular(info.folder, log) as file:
                 for found in lines_with(file, needle, stopped):
-                    yield {"rank": rank, "time": times.of(found.offset), **vars(found)}
+                    line, offset, text = found.line, found.offset, found.text
+                    yield {"rank": rank, "line": line, "offset": offset, "time": times.of(offset), "text": text}
         except (OSError, ValueError) as exc:
             message = f"the log of rank {rank} of run {info.id!r} cannot be read: {reason(exc)}"
             raise RunUnreadableError(message) from exc

@@ -60,7 +60,13 @@ function create(answer: () => Promise<wire.RunDetail>): void {
     changed: { connect: jest.fn(), disconnect: jest.fn() },
     subscribe: () => stopListening,
   } as unknown as IPanelModel;
-  const rest = { visible: true, openNotebook: jest.fn(), insertTraining: jest.fn(), openLog: jest.fn(), confirm: jest.fn() };
+  const rest = {
+    visible: true,
+    openNotebook: jest.fn(),
+    insertTraining: jest.fn(),
+    openLog: jest.fn(),
+    confirm: jest.fn(),
+  };
   renderer = new RunRenderer({ model, trans: ENGLISH as TranslationBundle, ...rest }, registry);
 }
 

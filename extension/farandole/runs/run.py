@@ -172,13 +172,15 @@ class Run:
         _add_line(lines, f"metrics/rank-{rank}.jsonl", record)
         return report
 
-    def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
-        """Add output from a rank, unless the run's files already contain that output."""
+    def add_log(
+        self, rank: int, text: str, position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
+        """Add output that a rank printed at the time ``printed``, or now. Ignore output that the files contain."""
         if self._is_known(position):
             return
         with self._lock:
             self._view(rank).log.add(text)
-        self._sink.append({f"logs/rank-{rank}.log": text}, position)
+        self._sink.append({f"logs/rank-{rank}.log": text}, position, printed)
 
     def _is_known(self, position: JournalPosition | None) -> bool:
         return position is not None and position[1] <= self._written.get(position[0], 0)

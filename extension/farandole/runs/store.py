@@ -3,6 +3,7 @@
 - ``run.json`` and ``code.py``;
 - ``notes.json`` with the name, tags and notes that the user has given to the run (see `farandole.runs.notes`);
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
+- ``times/rank-<n>.jsonl``, which records when the output in the logs was printed (see `farandole.runs.logs`);
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;

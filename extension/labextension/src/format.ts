@@ -67,6 +67,11 @@ export function clock(time: number, now: Date, locale?: string): string {
   return `${date.toLocaleDateString(locale, { month: "short", day: "numeric" })}, ${hour}`;
 }
 
+/** Format a time in seconds since the epoch as the time of day with seconds. */
+export function preciseClock(time: number, locale?: string): string {
+  return new Date(time * 1000).toLocaleTimeString(locale);
+}
+
 /** Return `value` as a share of `total`, from 0 to 1, or null if either of them is unknown. */
 export function share(value: number | null, total: number | null): number | null {
   return value === null || !total ? null : Math.min(1, Math.max(0, value / total));

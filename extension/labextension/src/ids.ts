@@ -23,4 +23,5 @@ export const Commands = {
   insertStart: "farandole:insert-start",
   openCell: "farandole:open-cell",
   notifyInBrowser: "farandole:notify-in-browser",
+  openLog: "farandole:log",
 } as const;

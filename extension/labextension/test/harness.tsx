@@ -24,6 +24,7 @@ export class Harness {
   readonly openNotebook = jest.fn();
   readonly insertTraining = jest.fn();
   readonly openPage = jest.fn();
+  readonly openLog = jest.fn();
   /** Functions that return the simulated server's responses, keyed by the name of the method of `Api`. */
   answers: Record<string, (...args: never[]) => unknown> = {};
 
@@ -37,8 +38,9 @@ export class Harness {
 
   /** Render the panel, or other content in its place, and open the websocket. */
   async open(visible = true, content: JSX.Element = <Panel />): Promise<void> {
-    const { model, confirm, openNotebook, insertTraining, openPage } = this;
-    const context: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining, openPage };
+    const { model, confirm, openNotebook, openLog, openPage, insertTraining } = this;
+    const own = { openNotebook, openLog, openPage, insertTraining };
+    const context: PanelContext = { model, trans, visible, confirm, ...own };
     await act(async () => {
       this.reactRoot.render(<PanelContextProvider value={context}>{content}</PanelContextProvider>);
       this.socket.onopen?.(new Event("open"));
@@ -140,6 +142,7 @@ export class Harness {
       };
     const clusters = ["startCluster", "scaleCluster", "stopCluster"];
     const names = ["state", ...clusters, "runs", "table", "run", "usage", "stopRun", "editRun", "deleteRun"];
+    names.push("log", "logAt", "searchLogs");
     const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
     return {
       ...routes,

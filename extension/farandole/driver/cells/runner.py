@@ -327,7 +327,7 @@ class CellRunner:
             if kind == "stream":
                 self._logs.add(rank, content["text"])
                 if run is not None:
-                    run.add_log(rank, content["text"], position)
+                    run.add_log(rank, content["text"], position, content["printed"])
 
         return take
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, runs, table
+from farandole.server.panel.routes import clusters, logs, runs, table
 from farandole.server.panel.routes.stream import EventsHandler
 from farandole.server.panel.table.deletion import remove_leftovers
 
@@ -35,7 +35,8 @@ def add_panel(serverapp: ServerApp) -> Panel:
         (f"runs/{SEGMENT}", table.ChangeableRunHandler),
         (f"runs/{SEGMENT}/series", runs.SeriesHandler),
         (f"runs/{SEGMENT}/usage", runs.UsageHandler),
-        (f"runs/{SEGMENT}/logs/([0-9]+)", runs.RankLogHandler),
+        (f"runs/{SEGMENT}/logs/([0-9]+)", logs.RankLogHandler),
+        (f"runs/{SEGMENT}/search", logs.SearchHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),
     ]

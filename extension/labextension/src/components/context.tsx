@@ -24,6 +24,8 @@ export interface PanelContext {
   readonly visible: boolean;
   /** Open the notebook that started a run or leads a cluster. If `cell` is given, scroll to the cell with this id. */
   readonly openNotebook: (origin: Origin, cell?: string) => void;
+  /** Open the log of a rank in JupyterLab's main area. */
+  readonly openLog: (run: string, rank: number) => void;
   readonly insertTraining: () => void;
   /** Open the page of runs in the main area. */
   readonly openPage: () => void;

@@ -12,6 +12,7 @@ import { query, tableQuery, type Filter, type Sort, type TableFilter } from "./f
 import { RequestError } from "./requestError";
 
 const ROOT = "farandole/panel";
+const MOST_MATCHES = 1000;
 
 export class Api {
   constructor(readonly settings: ServerConnection.ISettings) {}
@@ -49,6 +50,22 @@ export class Api {
 
   usage(id: string, byRank: boolean): Promise<wire.RunUsage> {
     return this.request<wire.RunUsage>("GET", `runs/${encodeURIComponent(id)}/usage${byRank ? "?by_rank=1" : ""}`);
+  }
+
+  /** Return the part of a rank's log that begins at a byte. */
+  log(id: string, rank: number, offset: number, limit: number): Promise<wire.LogPart> {
+    return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?offset=${offset}&limit=${limit}`);
+  }
+
+  /** Return the part of a rank's log that begins with the line printed at a time, in seconds since the epoch. */
+  logAt(id: string, rank: number, time: number): Promise<wire.LogPart> {
+    return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?time=${time}&limit=4`);
+  }
+
+  /** Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. */
+  searchLogs(id: string, text: string, ranks: string): Promise<wire.LogMatches> {
+    const query = new URLSearchParams({ text, limit: String(MOST_MATCHES), ...(ranks && { ranks }) });
+    return this.request<wire.LogMatches>("GET", `runs/${encodeURIComponent(id)}/search?${query.toString()}`);
   }
 
   stopRun(id: string): Promise<wire.RunSummary> {
@@ -95,6 +112,10 @@ export class Api {
     if (!response.ok) throw new RequestError(problemOf(response, text), response.status);
     return JSON.parse(text) as T;
   }
+}
+
+function logPath(id: string, rank: number): string {
+  return `runs/${encodeURIComponent(id)}/logs/${rank}`;
 }
 
 /** Return why a request was refused. The response may come from a proxy instead of the server extension. */

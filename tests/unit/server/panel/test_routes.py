@@ -79,8 +79,8 @@ async def test_every_route_answers_403_without_a_login(server):
                 async with server.session.request(verb, base + path, headers={"X-XSRFToken": xsrf}) as answer:
                     assert answer.status == 403, f"{verb} {path}: {answer.status}"
                     assert "XSRF" not in await answer.text()
-    # Each of the 13 paths has one method, except for the path of a cluster with two, and that of a run with three.
-    assert asked == 16
+    # Each of the 14 paths has one method, except for the path of a cluster with two, and that of a run with three.
+    assert asked == 17
 
 
 async def test_the_stream_needs_a_login_and_a_page_of_this_server(server):

@@ -9,13 +9,12 @@ from typing import Any
 
 from tornado.iostream import StreamClosedError
 
-from farandole.protocol import MOST_RANKS
 from farandole.reading import reason
 from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire, wire_runs
 from farandole.server.panel.charts import Chart, usage
-from farandole.server.panel.files import check_reports, csv_chunks, read_log
+from farandole.server.panel.files import check_reports, csv_chunks
 from farandole.server.panel.routes.clusters import PanelHandler, requires
 from farandole.server.panel.runs import NEWEST, Filter
 
@@ -75,18 +74,6 @@ class UsageHandler(PanelHandler):
         info = await asyncio.to_thread(self.panel.index.find, run)
         by_rank = bool(self.number("by_rank", 0))
         self.answer(await asyncio.to_thread(lambda: usage(info, by_rank=by_rank)))
-
-
-class RankLogHandler(PanelHandler):
-    """``GET runs/ID/logs/RANK`` returns a chunk of a rank's output."""
-
-    @requires("read")
-    async def get(self, run: str, rank: str) -> None:
-        """Respond with the chunk that starts at the query's offset."""
-        info = await asyncio.to_thread(self.panel.index.find, run)
-        offset, limit = self.number("offset", 0), max(4, self.number("limit", 100_000))
-        number = int(rank) if len(rank) < 10 else MOST_RANKS
-        self.answer(await asyncio.to_thread(read_log, info, number, offset, limit))
 
 
 class CsvHandler(PanelHandler):

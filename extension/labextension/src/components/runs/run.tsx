@@ -95,7 +95,7 @@ function ReportsNote({ empty, sampled }: { empty: boolean; sampled: boolean }): 
 }
 
 function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
-  const { model, trans, openNotebook } = usePanelContext();
+  const { model, trans, openNotebook, openLog } = usePanelContext();
   const [requested, setRequested] = useState(false);
   const stopping = requested && summary.goes_on;
   const facts = [
@@ -138,6 +138,9 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
             {stopping ? trans.__("Stopping…") : trans.__("Stop the run")}
           </button>
         )}
+        <button type="button" className="fd-button" onClick={() => openLog(summary.id, 0)}>
+          {trans.__("Open log")}
+        </button>
         <a className="fd-button" href={model.api.csvUrl(summary.id)} download={`${summary.id}.csv`}>
           {trans.__("Download CSV")}
         </a>

@@ -15,7 +15,7 @@ PAGES = "application/jupyterhub-pagination+json"
 SECONDS = 20.0
 
 
-class RefusedError(RuntimeError):
+class HubRefusedError(RuntimeError):
     """Raised when the hub refuses a request; the message is the hub's reason."""
 
 
@@ -43,7 +43,7 @@ class HubClient:
         return found
 
     async def stop(self, user: str, server: str) -> None:
-        """Stop a server; raises `RefusedError` with the hub's reason."""
+        """Stop a server; raises `HubRefusedError` with the hub's reason."""
         where = f"servers/{quote(server, safe='')}" if server else "server"
         await self._ask("DELETE", f"/users/{quote(user, safe='')}/{where}")
 
@@ -60,5 +60,5 @@ class HubClient:
 def _content(answer: HTTPResponse) -> Any:
     content = json.loads(answer.body) if answer.body else None
     if answer.code >= HTTPStatus.BAD_REQUEST:
-        raise RefusedError(str((content or {}).get("message") or f"the hub answered HTTP {answer.code}"))
+        raise HubRefusedError(str((content or {}).get("message") or f"the hub answered HTTP {answer.code}"))
     return content

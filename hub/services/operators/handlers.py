@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from tornado.log import app_log
 from tornado.web import HTTPError, RequestHandler, authenticated
 
-from hub.services.operators.client import RefusedError
+from hub.services.operators.client import HubRefusedError
 from hub.services.operators.metrics import UsageCollector, exposition
 from hub.services.operators.usage import Measures, User, users_of
 from spawner_config.operators.notices import MOST_CHARACTERS, Notice, Notices
@@ -77,7 +77,7 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
         """Refuse requests from pages of other origins, also from those that can set cookies for the hub's host."""
         origin = self.request.headers.get("Origin")
         if self.office.origin and origin is not None and origin != self.office.origin:
-            raise HTTPError(HTTPStatus.FORBIDDEN, f"This page accepts no request from {origin}.")
+            raise HTTPError(HTTPStatus.FORBIDDEN, "This page accepts no request from %s.", origin)
         super().check_xsrf_cookie()
 
     @property
@@ -89,7 +89,7 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
         """Return the operator's text for the user; raises HTTPError 400 without one."""
         text = " ".join(self.get_body_argument("text").split())
         if not 0 < len(text) <= MOST_CHARACTERS:
-            raise HTTPError(HTTPStatus.BAD_REQUEST, f"Write a text of at most {MOST_CHARACTERS} characters.")
+            raise HTTPError(HTTPStatus.BAD_REQUEST, reason=f"Write a text of at most {MOST_CHARACTERS} characters.")
         return text
 
     def back(self, outcome: str) -> None:
@@ -144,7 +144,7 @@ class StopHandler(OperatorHandler):
         """Stop a server; return None, or the hub's reason why it does not stop."""
         try:
             await self.office.client.stop(user, server)
-        except RefusedError as exc:
+        except HubRefusedError as exc:
             return f"{server or 'notebook'}: {exc}"
         return None
 

@@ -38,6 +38,7 @@ def _names(value: object) -> object:
 
 
 def _strong(token: str) -> str:
+    """Refuse a weak token for the metrics."""
     if token and (weakness := token_weakness(token)):
         raise SettingsError(f"FARANDOLE_METRICS_TOKEN is too weak: it {weakness}. {MAKE_TOKEN}")
     return token

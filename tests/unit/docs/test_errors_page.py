@@ -69,6 +69,10 @@ NOT_FOR_USERS = {
     "hub/engine_filter/engine.py": {"raise EngineError(": "the client gets the engine's answer"},
     "hub/host_routing.py": {"raise ValueError(": PART},
     "hub/process.py": {"raise TimeoutError(": HANDLED},
+    "hub/services/operators/client.py": {"raise HubRefusedError(": "the page shows the hub's own message"},
+    "hub/services/operators/handlers.py": {
+        "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text"
+    },
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
     "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},

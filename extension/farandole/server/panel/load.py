@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, runs
+from farandole.server.panel.routes import clusters, runs, templates
 from farandole.server.panel.routes.stream import EventsHandler
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def add_panel(serverapp: ServerApp) -> Panel:
         (f"runs/{SEGMENT}/logs/([0-9]+)", runs.RankLogHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),
+        ("templates", templates.TemplatesHandler),
+        (f"templates/{SEGMENT}", templates.TemplateHandler),
     ]
     handlers = [(url_path_join(base, path), handler, {"panel": panel}) for path, handler in routes]
     serverapp.web_app.add_handlers(".*$", handlers)

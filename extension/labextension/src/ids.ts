@@ -10,6 +10,7 @@ export const Plugins = {
   marks: "farandole:marks",
   completion: "farandole:completion",
   renderer: "farandole:renderer",
+  templates: "farandole:templates",
 } as const;
 
 export const Commands = {
@@ -18,4 +19,6 @@ export const Commands = {
   insertTraining: "farandole:insert-training",
   insertStart: "farandole:insert-start",
   openCell: "farandole:open-cell",
+  newFromTemplate: "farandole:new-from-template",
+  about: "farandole:about",
 } as const;

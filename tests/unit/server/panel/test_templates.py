@@ -4,6 +4,7 @@ import ast
 import asyncio
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -43,7 +44,7 @@ def test_every_file_is_a_template_or_its_data():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_template_is_a_valid_notebook_without_output(name):
-    book = nbformat.from_dict(notebook(name, hub=True))
+    book = nbformat.reads(json.dumps(notebook(name, hub=True)), as_version=4)
     nbformat.validate(book)
     assert [cell.outputs for cell in book.cells if cell.cell_type == "code" and cell.outputs] == []
     assert book.cells[0].source.startswith("# ")
@@ -85,21 +86,19 @@ async def test_the_list_describes_each_template_in_one_sentence(server):
     }
 
 
-async def test_a_notebook_gets_an_unused_name_in_the_folder(server, tmp_path):
+async def test_a_notebook_gets_an_unused_name_in_the_folder(server):
     root = root_of(server)
     (root / "work").mkdir()
     made = [await server.ask("POST", "templates/plain-ddp", 201, json={"folder": "work"}) for _ in range(2)]
     assert [one["path"] for one in made] == ["work/plain-ddp.ipynb", "work/plain-ddp-1.ipynb"]
     assert misfit(made[0], wire_runs.CreatedNotebook) is None
     saved = json.loads((root / "work/plain-ddp-1.ipynb").read_text(encoding="utf-8"))
-    assert saved["cells"] == nbformat.from_dict(notebook("plain-ddp", hub=True))["cells"]
+    assert saved["cells"] == notebook("plain-ddp", hub=True)["cells"]
     in_root = await server.ask("POST", "templates/plain-ddp", 201, json={"folder": ""})
     assert in_root == {"path": "plain-ddp.ipynb"}
 
 
 def root_of(server):
-    from pathlib import Path
-
     return Path(server.app.root_dir)
 
 

@@ -13,6 +13,7 @@ export const Plugins = {
   completion: "farandole:completion",
   renderer: "farandole:renderer",
   notifications: "farandole:notifications",
+  templates: "farandole:templates",
 } as const;
 
 export const Commands = {
@@ -24,4 +25,6 @@ export const Commands = {
   openCell: "farandole:open-cell",
   notifyInBrowser: "farandole:notify-in-browser",
   openLog: "farandole:log",
+  newFromTemplate: "farandole:new-from-template",
+  about: "farandole:about",
 } as const;

@@ -8,6 +8,9 @@
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
 import { ICompletionProviderManager } from "@jupyterlab/completer";
+import { IDefaultFileBrowser } from "@jupyterlab/filebrowser";
+import { ILauncher } from "@jupyterlab/launcher";
+import { IMainMenu } from "@jupyterlab/mainmenu";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { ISettingRegistry } from "@jupyterlab/settingregistry";
@@ -26,6 +29,7 @@ import { PanelWidget } from "./plugins/panel";
 import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
 import { addRunsPage } from "./plugins/runsPage";
+import { addTemplates } from "./plugins/templates";
 import { IPanelModel, PanelModel } from "./state/model";
 
 const model: JupyterFrontEndPlugin<IPanelModel> = {
@@ -137,4 +141,13 @@ const notifications: JupyterFrontEndPlugin<void> = {
   activate: addNotifications,
 };
 
-export default [model, panel, runs, snippets, status, marks, completion, renderer, notifications];
+const templates: JupyterFrontEndPlugin<void> = {
+  id: Plugins.templates,
+  description: "Creates notebooks from templates: a card in the launcher, a command, and an entry in the Help menu.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [ILauncher, ICommandPalette, IMainMenu, IDefaultFileBrowser],
+  activate: addTemplates,
+};
+
+export default [model, panel, runs, snippets, status, marks, completion, renderer, notifications, templates];

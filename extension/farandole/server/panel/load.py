@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, logs, runs, table
+from farandole.server.panel.routes import clusters, logs, runs, table, templates
 from farandole.server.panel.routes.stream import EventsHandler
 from farandole.server.panel.table.deletion import remove_leftovers
 
@@ -39,6 +39,8 @@ def add_panel(serverapp: ServerApp) -> Panel:
         (f"runs/{SEGMENT}/search", logs.SearchHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),
+        ("templates", templates.TemplatesHandler),
+        (f"templates/{SEGMENT}", templates.TemplateHandler),
     ]
     handlers = [(url_path_join(base, path), handler, {"panel": panel}) for path, handler in routes]
     serverapp.web_app.add_handlers(".*$", handlers)

@@ -1,4 +1,4 @@
-"""Types of the JSON messages about runs that the page requests, beside those of `farandole.server.panel.wire`."""
+"""Types of the JSON messages about runs and templates that the page requests; `wire` has the types of the others."""
 
 from __future__ import annotations
 
@@ -96,3 +96,29 @@ class LogMatches(TypedDict):
     id: str
     matches: list[LogMatch]
     complete: bool
+
+
+class Template(TypedDict):
+    """A notebook to start from. ``name`` is the name of its file without the extension."""
+
+    name: str
+    title: str
+    description: str
+
+
+class Templates(TypedDict):
+    """Response to ``GET templates``."""
+
+    templates: list[Template]
+
+
+class CreateNotebook(TypedDict):
+    """A request for a notebook from a template. ``folder`` is relative to the server's root; empty for the root."""
+
+    folder: str
+
+
+class CreatedNotebook(TypedDict):
+    """Response to ``POST templates/NAME``. ``path`` is relative to the server's root."""
+
+    path: str

@@ -83,6 +83,15 @@ export class Api {
     return true;
   }
 
+  templates(): Promise<wire.Templates> {
+    return this.request<wire.Templates>("GET", "templates");
+  }
+
+  /** Create a notebook from a template, and return its path. */
+  createNotebook(template: string, request: wire.CreateNotebook): Promise<wire.CreatedNotebook> {
+    return this.request<wire.CreatedNotebook>("POST", `templates/${encodeURIComponent(template)}`, request);
+  }
+
   /** Return the URL from which the reports of a run can be downloaded as CSV. */
   csvUrl(id: string): string {
     return this.url(`runs/${encodeURIComponent(id)}/csv`);

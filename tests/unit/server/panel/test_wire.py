@@ -58,8 +58,8 @@ def test_every_file_has_a_type_and_every_message_an_example():
     assert {path.stem for path in EXAMPLES.glob("*.json")} == {*TYPES, "types"}
     messages = {kind.__name__ for kind in typing.get_args(wire.Message)}
     answers = {"State", "Cluster", "RunPage", "RunTable", "RunDetail", "RunSeries", "RunUsage"}
-    answers |= {"LogPart", "LogMatches", "Problem"}
-    asked = {"Watch", "StartCluster", "ScaleCluster", "RunEdit"}
+    answers |= {"LogPart", "LogMatches", "Problem", "Templates", "CreatedNotebook"}
+    asked = {"Watch", "StartCluster", "ScaleCluster", "RunEdit", "CreateNotebook"}
     assert set(TYPES.values()) == messages | answers | asked
 
 

@@ -65,8 +65,7 @@ def _inner(rule):
 
 async def test_every_route_answers_403_without_a_login(server):
     found = routes(server)
-    # Each of the 16 paths has one method, except for the path of a cluster with two, and that of a run with three.
-    assert asked == 19
+    assert len(found) == 16
     base = server.url.removesuffix("/farandole/panel/")
     # The requests contain the XSRF token of the login page, so that they fail only because of the missing login.
     async with server.session.get(f"{base}/login") as answer:

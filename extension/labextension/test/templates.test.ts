@@ -66,7 +66,8 @@ function added({ api = {}, there = true } = {}) {
 
 beforeEach(() => {
   showDialog.mockReset();
-  showDialog.mockImplementation(({ body }: Shown) => Promise.resolve({ button: { accept: true }, value: body.getValue() }));
+  const accepted = { button: { accept: true } };
+  showDialog.mockImplementation(({ body }: Shown) => Promise.resolve({ ...accepted, value: body.getValue() }));
 });
 
 test("the launcher has a card, the palette a command and the Help menu an entry", () => {
@@ -115,7 +116,8 @@ test("a cancelled dialog creates nothing", async () => {
 });
 
 test("the panel shows why the server refused", async () => {
-  const { run, execute, activateById } = added({ api: { createNotebook: () => Promise.reject(new Error("no folder")) } });
+  const createNotebook = () => Promise.reject(new Error("no folder"));
+  const { run, execute, activateById } = added({ api: { createNotebook } });
   await run(Commands.newFromTemplate);
   expect(execute).not.toHaveBeenCalled();
   expect(activateById).toHaveBeenCalledWith(PANEL_ID);

@@ -68,6 +68,7 @@ async function showAbout({ trans }: IPanelModel): Promise<boolean> {
     "One notebook cell trains on many nodes, and its metrics stream back live. The templates and the notebook “Your " +
       "first distributed training” show how. In a notebook, %cluster? lists the options.",
   );
-  const buttons = [Dialog.cancelButton({ label: trans.__("Close") }), Dialog.okButton({ label: trans.__("Templates…") })];
+  const [close, templates] = [trans.__("Close"), trans.__("Templates…")];
+  const buttons = [Dialog.cancelButton({ label: close }), Dialog.okButton({ label: templates })];
   return (await showDialog({ title: trans.__("About Farandole"), body, buttons })).button.accept;
 }

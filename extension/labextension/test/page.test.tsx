@@ -33,6 +33,7 @@ beforeEach(() => {
   kept.clear();
   harness = new Harness();
   harness.answers["table"] = page;
+  harness.answers["editRun"] = (_: string, edit: Partial<wire.RunRow>) => ({ ...first, ...edit });
 });
 afterEach(() => harness.close());
 
@@ -148,13 +149,45 @@ test.each([
   ["Notes of one", "<b>good</b>", { notes: "<b>good</b>" }],
 ])("%s are changed in place with Enter", async (label, text, edit) => {
   await open(named("one"));
-  harness.answers["editRun"] = () => ({ ...first, ...edit });
   await harness.click("button", `Edit: ${label}`);
   expect(document.activeElement).toBe(harness.get("textbox", label));
   await harness.type("textbox", label, text);
   await press(document.activeElement, "Enter");
   expect(harness.requests).toContain(`editRun "id-one" ${JSON.stringify(edit)}`);
   expect(document.activeElement).toBe(harness.get("button", `Edit: ${label}`));
+});
+
+test("the user edits all of the notes, of which a row has only the beginning", async () => {
+  const whole = "n".repeat(3000);
+  await open(() => ({ ...table, runs: [{ ...first, notes: `${whole.slice(0, 999)}…` }] }));
+  harness.answers["editRun"] = () => ({ ...first, notes: whole });
+  await harness.click("button", "Edit: Notes of first-cnn");
+  expect(harness.requests).toContain(`editRun ${JSON.stringify(first.id)} {}`);
+  expect((harness.get("textbox", "Notes of first-cnn") as HTMLTextAreaElement).value).toBe(whole);
+  await harness.type("textbox", "Notes of first-cnn", `${whole}!`);
+  await press(document.activeElement, "Enter");
+  expect(harness.requests).toContain(`editRun ${JSON.stringify(first.id)} ${JSON.stringify({ notes: `${whole}!` })}`);
+});
+
+test("notes that cannot be read are not edited", async () => {
+  await open(named("one"));
+  harness.answers["editRun"] = () => {
+    throw new RequestError({ code: "failed", message: "the notes cannot be read", runs: [] }, 500);
+  };
+  await harness.click("button", "Edit: Notes of one");
+  expect(harness.root.querySelector("textarea")).toBeNull();
+  expect(harness.root.textContent).toContain("the notes cannot be read");
+});
+
+test("a text is saved to its run, even if the row shows another run by then", async () => {
+  await open(named("one"));
+  await harness.click("button", "Edit: Name of one");
+  harness.answers["table"] = named("two", "one");
+  await harness.receive({ kind: "runs", runs: [], total: 2 });
+  await answered();
+  await harness.type("textbox", "Name of one", "better");
+  await press(document.activeElement, "Enter");
+  expect(harness.requests).toContain('editRun "id-one" {"name":"better"}');
 });
 
 test("Escape changes nothing, and a text that the server refuses stays in the field", async () => {

@@ -72,6 +72,7 @@ export class Api {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
   }
 
+  /** Change a run, and return its row with all of its notes. An empty edit changes nothing. */
   editRun(id: string, edit: Partial<wire.RunEdit>): Promise<wire.RunRow> {
     const unchanged: wire.RunEdit = { name: null, tags: null, notes: null };
     return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, { ...unchanged, ...edit });

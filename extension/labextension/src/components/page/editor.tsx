@@ -12,22 +12,28 @@ interface Props {
   /** Whether the text may have several lines. Shift+Enter begins a line. */
   lines?: boolean;
   disabled?: boolean;
+  /** Return the whole text, or null if that failed. It is needed if `value` may be only the beginning of the text. */
+  load?: () => Promise<string | null>;
   /** Save the text, and return whether that succeeded. */
   save: (value: string) => Promise<boolean>;
   children: ReactNode;
 }
 
 /** A text with a button that replaces it by a field. Enter saves the field, Escape restores the text. */
-export function Editable({ label, tabIndex, disabled, children, ...props }: Props): JSX.Element {
+export function Editable({ label, value, tabIndex, lines, disabled, load, save, children }: Props): JSX.Element {
   const { trans } = usePanelContext();
-  const [editing, setEditing] = useState(false);
+  const [edited, setEdited] = useState<Edited | null>(null);
   // The button takes the focus back from a field that was closed with a key.
   const [focus, setFocus] = useState(false);
   const close = (byKey: boolean) => {
     setFocus(byKey);
-    setEditing(false);
+    setEdited(null);
   };
-  if (editing) return <Field label={label} {...props} close={close} />;
+  const begin = async () => {
+    const text = load ? await load() : value;
+    if (text !== null) setEdited({ label, value: text, save });
+  };
+  if (edited) return <Field {...edited} lines={lines} close={close} />;
   return (
     <>
       <span className="fd-cell-text">{children}</span>
@@ -39,7 +45,7 @@ export function Editable({ label, tabIndex, disabled, children, ...props }: Prop
         disabled={disabled}
         aria-label={trans.__("Edit: %1", label)}
         title={trans.__("Edit: %1", label)}
-        onClick={() => setEditing(true)}
+        onClick={() => void begin()}
       >
         ✎
       </button>
@@ -47,7 +53,11 @@ export function Editable({ label, tabIndex, disabled, children, ...props }: Prop
   );
 }
 
-interface FieldProps extends Omit<Props, "tabIndex" | "disabled" | "children"> {
+/** The text for which the user has opened the field. The row may show another run before the user closes the field. */
+type Edited = Pick<Props, "label" | "value" | "save">;
+
+interface FieldProps extends Edited {
+  lines?: boolean;
   close: (byKey: boolean) => void;
 }
 

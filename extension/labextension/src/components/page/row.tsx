@@ -128,9 +128,10 @@ function Tags({ run, tabIndex, actions }: CellProps): JSX.Element {
 
 function Notes({ run, tabIndex, actions }: CellProps): JSX.Element {
   const { trans } = usePanelContext();
+  const load = () => actions.notes(run);
   const save = (notes: string) => actions.edit(run, { notes });
   return (
-    <Editable label={trans.__("Notes of %1", title(run))} value={run.notes} lines {...{ tabIndex, save }}>
+    <Editable label={trans.__("Notes of %1", title(run))} value={run.notes} lines {...{ tabIndex, load, save }}>
       <span title={run.notes}>{run.notes}</span>
     </Editable>
   );

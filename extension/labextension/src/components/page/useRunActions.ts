@@ -8,15 +8,21 @@ import { usePanelContext } from "../context";
 const NAMED = 10;
 
 export interface RunActions {
+  /** Return all notes of a run, of which a row has only the beginning, or null if they cannot be read. */
+  notes(run: RunRow): Promise<string | null>;
   /** Save a change, and return whether that succeeded. */
   edit(run: RunRow, edit: Partial<RunEdit>): Promise<boolean>;
   /** Delete runs after the user has confirmed it. */
   remove(runs: readonly RunRow[]): Promise<void>;
 }
 
-/** Return the actions. After each, `changed` is called with the ids of the runs that were deleted. */
+/** Return the actions. After each change, `changed` is called with the ids of the runs that were deleted. */
 export function useRunActions(changed: (deleted: readonly string[]) => void): RunActions {
   const { model, trans, confirm } = usePanelContext();
+  const notes = async (run: RunRow) => {
+    const whole = await model.attempt(() => model.api.editRun(run.id, {}));
+    return whole && whole.notes;
+  };
   const edit = async (run: RunRow, change: Partial<RunEdit>) => {
     const saved = await model.attempt(() => model.api.editRun(run.id, change));
     if (saved) changed([]);
@@ -35,7 +41,7 @@ export function useRunActions(changed: (deleted: readonly string[]) => void): Ru
     for (const { id } of runs) if (await model.attempt(() => model.api.deleteRun(id))) deleted.push(id);
     changed(deleted);
   };
-  return { edit, remove };
+  return { notes, edit, remove };
 }
 
 /** Return the tags in a text that separates them with commas, each tag once. */

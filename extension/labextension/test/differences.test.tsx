@@ -73,6 +73,7 @@ describe("a comparison", () => {
   test("shows charts and what differs, with signs that do not need colours", async () => {
     await receive((series) => series);
     expect(harness.root.querySelectorAll(".fd-chart")).toHaveLength(2);
+    expect(harness.root.querySelector(".fd-chart-tools")?.hasAttribute("open")).toBe(true);
     expect(harness.root.textContent).not.toContain("no series in common");
     const [lr, nesterov] = section("Hyper-parameters").querySelectorAll("tbody tr");
     expect([...(lr?.children ?? [])].map((cell) => cell.textContent)).toEqual(["≠ lr", "0.1", "0.5"]);

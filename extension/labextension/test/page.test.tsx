@@ -240,6 +240,7 @@ test("a row opens its notebook and the page of its run, and the focus returns to
   await harness.click("button", "two");
   await answered();
   expect(harness.root.querySelector(".fd-config")?.textContent).toBe("lr0.1optimizersgdnesterovTrue");
+  expect(harness.root.querySelector(".fd-chart-tools")?.hasAttribute("open")).toBe(true);
   await harness.click("button", "‹ All runs");
   await answered();
   expect(document.activeElement?.getAttribute("data-run")).toBe("id-two");

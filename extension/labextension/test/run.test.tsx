@@ -38,6 +38,7 @@ describe("one run", () => {
   test("shows charts, ranks, progress, notices and its notebook", async () => {
     await harness.receive(example<wire.RunMessage>("run"));
     expect(harness.root.querySelectorAll(".fd-chart")).toHaveLength(2);
+    expect(harness.root.querySelector(".fd-chart-tools")?.hasAttribute("open")).toBe(false);
     for (const part of [
       "main-w1",
       "slowest",

@@ -35,9 +35,9 @@ export function RunsPage({ store }: { store: Store | null }): JSX.Element {
       <div className="fd-page-content">
         <h2>{trans.__("Runs")}</h2>
         {ids.length === 0 && <TableView {...{ choice, setChoice, choices, choose, previous, open }} />}
-        {ids.length === 1 && <RunDetailView key={id} id={id} focus={opened} close={close} />}
+        {ids.length === 1 && <RunDetailView key={id} id={id} focus={opened} close={close} unfolded />}
         {ids.length > 1 && (
-          <Compare ids={ids} close={close}>
+          <Compare ids={ids} close={close} unfolded>
             <Differences ids={ids} />
           </Compare>
         )}

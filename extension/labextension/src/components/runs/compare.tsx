@@ -11,11 +11,13 @@ import { BackButton } from "./run";
 interface Props {
   ids: readonly string[];
   close: () => void;
+  /** Whether the settings of the charts are shown at first. */
+  unfolded?: boolean;
   /** What is shown below the charts. */
   children?: ReactNode;
 }
 
-export function Compare({ ids, close, children }: Props): JSX.Element {
+export function Compare({ ids, close, unfolded, children }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const { views } = usePanelState();
   useSubscription({ runs: ids });
@@ -30,7 +32,7 @@ export function Compare({ ids, close, children }: Props): JSX.Element {
         <Note info>{trans.__("These runs have no series in common. Each chart shows one run.")}</Note>
       )}
       {series.length ? (
-        <Charts series={series} />
+        <Charts series={series} unfolded={unfolded} />
       ) : (
         <Empty title={loading ? trans.__("Loading…") : trans.__("These runs have no reports")} />
       )}

@@ -18,9 +18,11 @@ interface Props {
   /** Whether the user has just opened the run. If so, the page of the run takes the focus. */
   focus: boolean;
   close: () => void;
+  /** Whether the settings of the charts are shown at first. */
+  unfolded?: boolean;
 }
 
-export function RunDetailView({ id, focus, close }: Props): JSX.Element {
+export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const state = usePanelState();
   const [byRank, setByRank] = useState(false);
@@ -34,7 +36,7 @@ export function RunDetailView({ id, focus, close }: Props): JSX.Element {
       {shown ? (
         <>
           <Head summary={runOf(state, id) ?? shown.summary} speed={shown.view.samples_per_second} />
-          <Reports view={shown.view} byRank={byRank} setByRank={setByRank} />
+          <Reports view={shown.view} {...{ byRank, setByRank, unfolded }} />
           {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
           <RankTable rows={shown.view.ranks} />

@@ -75,7 +75,7 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(second.locator(".fd-statusbar")).to_contain_text("2 ranks", timeout=60_000)
     lab.page.bring_to_front()
     lab.run_cell(1)
-    failed = toast(lab, "<b>broken</b> has failed.")
+    failed = toast(lab, "<b>broken</b> has failed: the cell failed")
     expect(failed).to_contain_text("no such <i>file</i>", timeout=60_000)
     expect(failed.locator("b, i")).to_have_count(0)
     wait_until(lambda: shown(lab) == ["failed"], 30)
@@ -99,5 +99,5 @@ def test_a_browser_that_forbids_notifications_is_explained(hub: RunningHub, lab:
     open_lab(hub, lab, "germain", "denied")
     expect(toast(lab, "The browser forbids notifications of this page.")).to_contain_text("allow notifications")
     lab.run_cell(1)
-    expect(toast(lab, "<b>broken</b> has failed.")).to_be_visible(timeout=60_000)
+    expect(toast(lab, "<b>broken</b> has failed: the cell failed")).to_be_visible(timeout=60_000)
     assert shown(lab) == []

@@ -12,7 +12,7 @@ from tests.browser.lab import Lab
 def test_a_template_from_the_launcher_to_a_finished_run(lab: Lab):
     lab.log_in("terry")
     lab.start_server("terry", "lean")
-    lab.page.locator('.jp-LauncherCard[title^="A notebook that trains"]').click()
+    lab.page.locator(".jp-LauncherCard", has_text="Farandole: distributed training").click()
     dialog = lab.page.get_by_role("dialog")
     expect(dialog.get_by_role("radio")).to_have_count(5)
     expect(dialog.get_by_role("radio", name="Image classifier")).to_be_focused()

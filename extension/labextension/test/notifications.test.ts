@@ -123,7 +123,7 @@ test("JupyterLab shows a failed run with its error, and opens the run", async ()
   expect(lab.subscribe).toHaveBeenLastCalledWith({ runs: [active.id] });
   lab.list(failed);
   const [text, type, options] = emit.mock.calls[0] ?? [];
-  expect([text, type]).toEqual(["first-cnn has failed. ValueError: <b>no</b>", "error"]);
+  expect([text, type]).toEqual(["first-cnn has failed: ValueError: <b>no</b>", "error"]);
   options?.actions[0]?.callback();
   expect(lab.navigate).toHaveBeenCalledWith({ show: "run", run: active.id });
   expect(BrowserNotification.shown).toEqual([]);

@@ -157,8 +157,8 @@ function textOf(trans: Translator, { kind, run, series }: RunEvent, hungMinutes:
         ? trans.__("%1 has finished after %2.", name, duration(run.seconds))
         : trans.__("%1 was stopped after %2.", name, duration(run.seconds));
     case "failed": {
-      const words = run.status === "lost" ? trans.__("%1 is lost.", name) : trans.__("%1 has failed.", name);
-      return run.error ? `${words} ${short(run.error)}` : words;
+      const words = run.status === "lost" ? trans.__("%1 is lost", name) : trans.__("%1 has failed", name);
+      return run.error ? `${words}: ${short(run.error)}` : `${words}.`;
     }
     case "hung":
       return trans.__("%1 continues, but has sent no report, progress or output for %2 min.", name, hungMinutes);

@@ -38,7 +38,13 @@ export function addTemplates(
       if (await showAbout(model)) await commands.execute(Commands.newFromTemplate);
     },
   });
-  launcher?.add({ command: Commands.newFromTemplate, args: { isLauncher: true }, category: "Notebook", rank: 100 });
+  launcher?.add({
+    command: Commands.newFromTemplate,
+    args: { isLauncher: true },
+    category: "Notebook",
+    rank: 100,
+    kernelIconUrl: `data:image/svg+xml,${encodeURIComponent(farandoleIcon.svgstr)}`,
+  });
   palette?.addItem({ command: Commands.newFromTemplate, category: "Farandole" });
   menu?.helpMenu.addGroup([{ command: Commands.about }], 5);
 }

@@ -93,6 +93,16 @@ describe("one run", () => {
     expect(await harness.violations()).toEqual([]);
   });
 
+  test("shows the hyper-parameters that the cell has set before its first report", async () => {
+    const detail = example<wire.RunDetail>("run-detail");
+    harness.answers["run"] = () => ({ ...detail, config: {}, view: { ...detail.view, series: [] } });
+    await harness.navigate({ show: "run", run: "run-new" });
+    expect(harness.root.querySelector(".fd-config")).toBeNull();
+    harness.answers["run"] = () => ({ ...detail, config: { lr: 0.1, nesterov: true, clip: null } });
+    await harness.receive({ ...example<wire.RunMessage>("run"), id: "run-new" });
+    expect(harness.root.querySelector(".fd-config")?.textContent).toBe("lr0.1nesterovTrueclipNone");
+  });
+
   test("is stopped by its button, which shows it", async () => {
     harness.answers["stopRun"] = () => first;
     await harness.click("button", "Stop the run");

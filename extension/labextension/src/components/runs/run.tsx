@@ -4,7 +4,7 @@ import { useEffect, useState, type JSX } from "react";
 
 import { basename, configText, number, title } from "../../format";
 import { runOf } from "../../state/reducer";
-import type { RunDetail, RunMessage, RunSummary } from "../../wire";
+import type { RunDetail, RunMessage, RunSummary, RunView } from "../../wire";
 import { usePanelContext, usePanelState, useSubscription } from "../context";
 import { RankLog } from "../log";
 import { Empty, Status } from "../parts";
@@ -27,7 +27,7 @@ export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Elemen
   const state = usePanelState();
   const [byRank, setByRank] = useState(false);
   useSubscription({ runs: [id], byRank });
-  const { detail, missing } = useDetail(id, state.views[id]?.view.ended);
+  const { detail, missing } = useDetail(id, state.views[id]?.view);
   // The response to the plain request may arrive before the first view of the run on the websocket.
   const shown: Pick<RunMessage, "summary" | "view" | "sampled"> | null = state.views[id] ?? detail;
   return (
@@ -62,12 +62,19 @@ export function BackButton({ focus, close }: { focus: boolean; close: () => void
   );
 }
 
-/** Return the details of a run. They are fetched again when the run ends, because its results exist only then. */
-function useDetail(id: string, ended = false): { detail: RunDetail | null; missing: boolean } {
+/**
+ * Return the details of a run, whose newest view is `streamed`.
+ *
+ * They are fetched again with the first report, because a cell usually calls `fd.config` before it, and when the run
+ * ends, because its results exist only then.
+ */
+function useDetail(id: string, streamed?: RunView): { detail: RunDetail | null; missing: boolean } {
   const { model } = usePanelContext();
   const [detail, setDetail] = useState<RunDetail | null>(null);
   const [missing, setMissing] = useState(false);
-  const complete = ended || (detail?.view.ended ?? false);
+  const view = streamed ?? detail?.view;
+  const reported = view !== undefined && view.series.length > 0;
+  const ended = view?.ended ?? false;
   useEffect(() => {
     let mounted = true;
     void model
@@ -80,7 +87,7 @@ function useDetail(id: string, ended = false): { detail: RunDetail | null; missi
     return () => {
       mounted = false;
     };
-  }, [model, id, complete]);
+  }, [model, id, reported, ended]);
   return { detail, missing };
 }
 

@@ -13,19 +13,20 @@ from tests.browser.test_panel import assert_no_faults, choose_theme
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, ViewportSize
+    from playwright.sync_api import Locator, Response, ViewportSize
 
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
 
 START = "%load_ext farandole\n%cluster start --workers 1 --backend none"
 CELL = """\
-%%distributed_train --name rate-{rate}
+%%distributed_train --name {name} {options}
 import farandole as fd
 
-rate, weight = {rate}, 1.0
+lr = fd.config(lr=0.01)["lr"]
+weight = {weight}
 for step in range(20):
-    weight -= rate * weight
+    weight -= lr * weight
     fd.report(step=step, loss=weight**2)
 """
 PAGE = "#farandole-runs"
@@ -51,6 +52,13 @@ def names(page: Locator) -> Locator:
     return page.locator("tbody [data-run]")
 
 
+def sort(page: Locator, column: str, order: str) -> None:
+    """Click the header of a column, and check the order by which the table is then sorted."""
+    header = page.get_by_role("columnheader", name=column, exact=True)
+    header.get_by_role("button").click()
+    expect(header).to_have_attribute("aria-sort", order)
+
+
 def assert_accessible(lab: Lab, name: str) -> None:
     """Check and save the page in both themes."""
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
@@ -69,15 +77,22 @@ def edit(page: Locator, label: str, text: str) -> None:
     expect(field).to_have_count(0)
 
 
+def saves_columns(response: Response) -> bool:
+    """Return whether JupyterLab has saved the columns with the workspace, which it does a second after the change."""
+    return "/lab/api/workspaces/" in response.url and "farandole:columns" in (response.request.post_data or "")
+
+
 def compare_both(lab: Lab, page: Locator) -> None:
-    """Read in the comparison of both runs that their code differs in the learning rate."""
+    """Read in the comparison of both runs that their learning rates and their code differ."""
     for box in page.locator("tbody").get_by_role("checkbox").all():
         box.check()
     page.get_by_role("button", name="Compare (2)").click()
     expect(page.locator(".fd-chart", has_text="loss").locator(".fd-legend .fd-key")).to_have_count(2)
+    rates = page.get_by_role("region", name="Hyper-parameters").get_by_role("row", name="lr")
+    expect(rates.get_by_role("cell")).to_have_text(["0.5", "0.01"])
     code = page.get_by_role("region", name="Code")
-    expect(code.locator("del")).to_have_text(["rate, weight = 0.5, 1.0"])
-    expect(code.locator("ins")).to_have_text(["rate, weight = 0.01, 1.0"])
+    expect(code.locator("del")).to_have_text(["weight = 2.0"])
+    expect(code.locator("ins")).to_have_text(["weight = 1.0"])
     expect(page.get_by_role("region", name="Versions")).to_contain_text("the same")
     assert_accessible(lab, "compare")
     page.get_by_role("button", name="All runs").click()
@@ -85,7 +100,9 @@ def compare_both(lab: Lab, page: Locator) -> None:
 
 @pytest.mark.timeout(400)
 def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: Lab):
-    write_notebook(home_of(hub, "sklodowska") / "rates.ipynb", START, CELL.format(rate=0.01), CELL.format(rate=0.5))
+    slow = CELL.format(name="rate-0.01", options="", weight=1.0)
+    fast = CELL.format(name="rate-0.5", options="--config lr=0.5", weight=2.0)
+    write_notebook(home_of(hub, "sklodowska") / "rates.ipynb", START, slow, fast)
     lab.log_in("sklodowska")
     lab.start_server("sklodowska", "lean")
     lab.open_notebook("sklodowska", "rates.ipynb")
@@ -95,13 +112,14 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
 
     page = open_page(lab)
     expect(names(page)).to_have_text(["rate-0.5", "rate-0.01"])
-    page.get_by_role("columnheader", name="loss, lowest").get_by_role("button").click()
-    expect(page.get_by_role("columnheader", name="loss, lowest")).to_have_attribute("aria-sort", "ascending")
-    expect(names(page).first).to_have_text("rate-0.5")
-    page.get_by_role("columnheader", name="loss, lowest").get_by_role("button").click()
-    expect(names(page).first).to_have_text("rate-0.01")
-    page.get_by_role("columnheader", name="loss, lowest").get_by_role("button").click()
-    expect(names(page).first).to_have_text("rate-0.5")
+    sort(page, "loss, lowest", "ascending")
+    expect(names(page)).to_have_text(["rate-0.5", "rate-0.01"])
+    sort(page, "loss, lowest", "descending")
+    expect(names(page)).to_have_text(["rate-0.01", "rate-0.5"])
+    sort(page, "lr", "ascending")
+    expect(names(page)).to_have_text(["rate-0.01", "rate-0.5"])
+    sort(page, "lr", "descending")
+    expect(names(page)).to_have_text(["rate-0.5", "rate-0.01"])
     assert_accessible(lab, "table")
     compare_both(lab, page)
 
@@ -120,15 +138,14 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
     assert_accessible(lab, "run")
     page.get_by_role("button", name="All runs").click()
     page.locator("summary", has_text="Columns").click()
-    page.get_by_role("checkbox", name="Ranks").uncheck()
+    with lab.page.expect_response(saves_columns):
+        page.get_by_role("checkbox", name="Ranks").uncheck()
     page.locator("summary", has_text="Columns").press("Escape")
     expect(page.get_by_role("columnheader", name="Ranks")).to_have_count(0)
 
     lab.page.reload()
     page = lab.page.locator(PAGE)
-    if not page.is_visible():
-        page = open_page(lab)
-    expect(names(page)).to_have_count(2)
+    expect(names(page)).to_have_count(2, timeout=60_000)
     expect(page.get_by_role("columnheader", name="Ranks")).to_have_count(0)
     page.get_by_role("button", name="Delete rate-0.01").click()
     dialog = lab.page.get_by_role("dialog")

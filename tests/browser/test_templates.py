@@ -18,6 +18,7 @@ def test_a_template_from_the_launcher_to_a_finished_run(lab: Lab):
     expect(dialog.get_by_role("radio", name="Image classifier")).to_be_focused()
     lab.page.keyboard.press("ArrowDown")
     expect(dialog.get_by_role("radio", name="Sequence model")).to_be_checked()
+    assert dialog.get_by_role("radio").first.evaluate("input => getComputedStyle(input).appearance") == "auto"
     lab.page.keyboard.press("ArrowUp")
     lab.shoot("templates")
     lab.page.keyboard.press("Enter")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import shutil
 import signal
@@ -39,6 +41,11 @@ def pytest_sessionstart() -> None:
     os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
     # A shell starts background processes with SIGINT ignored, which tests that press Ctrl-C would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    # At exit, each IPython shell that a test created collects garbage, which took minutes. Frozen objects are skipped.
+    atexit.register(gc.freeze)
 
 
 @pytest.fixture

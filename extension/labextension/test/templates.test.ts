@@ -3,7 +3,6 @@
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { ICommandPalette } from "@jupyterlab/apputils";
 import type { IDefaultFileBrowser } from "@jupyterlab/filebrowser";
-import type { ILauncher } from "@jupyterlab/launcher";
 import type { IMainMenu } from "@jupyterlab/mainmenu";
 
 import { ENGLISH } from "../src/i18n";
@@ -55,7 +54,7 @@ function added({ api = {}, there = true } = {}) {
   addTemplates(
     app,
     model,
-    there ? (launcher as unknown as ILauncher) : null,
+    there ? launcher : null,
     there ? (palette as unknown as ICommandPalette) : null,
     there ? ({ helpMenu: { addGroup } } as unknown as IMainMenu) : null,
     there ? ({ model: { path: "from-browser" } } as unknown as IDefaultFileBrowser) : null,

@@ -5,7 +5,7 @@ import { Widget } from "@lumino/widgets";
 
 import type { Template } from "../wire";
 
-export class TemplateChooser extends Widget implements Dialog.IBodyWidget<string> {
+export class TemplateChooser extends Widget implements Dialog.IBodyWidget {
   constructor(templates: readonly Template[]) {
     super();
     this.addClass("fd-templates");

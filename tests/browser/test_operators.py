@@ -70,7 +70,7 @@ def test_an_operator_stops_a_server_with_the_keyboard(hub: RunningHub, chromium:
         page.keyboard.type("The machine restarts.")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("status")).to_have_text("Stopped servers of grace: notebook.")
+        expect(page.get_by_role("status")).to_have_text("Stopped servers of grace: notebook.", timeout=60_000)
 
         log_in(grace, hub, "grace", "/hub/home")
         expect(grace.get_by_text("olga stopped your notebook server. Reason: The machine restarts.")).to_be_visible()

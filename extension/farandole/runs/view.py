@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from farandole.runs.series import POINTS
+from farandole.runs.time_left import seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ SLOWER = 1.05
 """The slowest rank is highlighted if its step time exceeds this multiple of the mean step time."""
 
 FRESH_SECONDS = 10.0
-"""A loop's progress is ignored if another loop's progress message is newer by at least this many seconds."""
+"""A loop's speed is ignored if another loop's progress message is newer by at least this many seconds."""
 
 
 def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "backend": info.backend,
         "size": info.size,
         "elapsed": math.floor(max(0.0, (info.ended or now) - info.started)),
+        "seconds_left": None if info.status.ended else short(seconds_left(ranks)),
         "progress": [] if info.status.ended else progress(ranks),
         "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
         "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
@@ -49,18 +51,19 @@ def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
     A bar shows the mean progress of the ranks, and how many seconds the slowest rank still needs. While no loop is
     running, only the bar of the last loop is returned, because many bars would push the charts off the screen.
     """
-    names = dict.fromkeys(name for view in ranks for name in view.progress)
-    records = {name: [view.progress[name] for view in ranks if name in view.progress] for name in names}
+    alive = [view for view in ranks if view.state != "dead"]
+    names = dict.fromkeys(name for view in alive for name in view.progress)
+    records = {name: [view.progress[name] for view in alive if name in view.progress] for name in names}
     if not records:
         return []
     newest = {name: max(record["time"] for record in found) for name, found in records.items()}
-    last = max(newest.values())
-    running = [name for name in names if _is_running(records[name]) and last - newest[name] < FRESH_SECONDS]
+    running = [name for name in names if _is_running(records[name])]
     return [_bar(name, records[name]) for name in running or [max(newest, key=newest.__getitem__)]]
 
 
 def _is_running(records: Sequence[dict[str, Any]]) -> bool:
-    return any(record.get("total") is None or record["done"] < record["total"] for record in records)
+    unended = [record for record in records if not record.get("ended")]
+    return any(record.get("total") is None or record["done"] < record["total"] for record in unended)
 
 
 def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from farandole.protocol import Report, report_to_json
+from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
 from farandole.runs.view import progress, view_of
@@ -14,11 +14,9 @@ from farandole.runs.view import progress, view_of
 
 def bars(tmp_path, *records):
     run = Run(RunInfo(id="r", folder=tmp_path, size=1, workers=("c-w0",)), "code")
-    for name, done, total, at in records:
-        run.add_records(
-            0,
-            {"kind": "progress", "rank": 0, "time": at, "name": name, "done": done, "total": total, "samples": done},
-        )
+    for name, done, total, at, *ended in records:
+        record = {"kind": "progress", "rank": 0, "time": at, "name": name, "done": done, "total": total}
+        run.add_records(0, {**record, "samples": done, "started": 0.0, "ended": bool(ended)})
     return [bar["name"] for bar in progress(run.ranks())]
 
 
@@ -34,8 +32,20 @@ def test_nested_loops_show_both(tmp_path):
     assert bars(tmp_path, ("epochs", 1, 5, 1.0), ("batches", 3, 9, 2.0)) == ["epochs", "batches"]
 
 
-def test_a_loop_that_ended_early_disappears_after_a_while(tmp_path):
-    assert bars(tmp_path, ("search", 3, 100, 1.0), ("train", 3, 9, 60.0)) == ["train"]
+def test_a_loop_that_ended_early_is_replaced_by_the_next(tmp_path):
+    assert bars(tmp_path, ("search", 3, 100, 1.0, "ended"), ("train", 3, 9, 2.0)) == ["train"]
+
+
+def test_a_loop_with_long_steps_stays(tmp_path):
+    assert bars(tmp_path, ("epochs", 1, 5, 1.0), ("batches", 3, 9, 600.0)) == ["epochs", "batches"]
+
+
+def test_a_dead_rank_has_no_bar(tmp_path):
+    run = example_run(tmp_path, size=2)
+    run.set_rank_state(1, "dead")
+    assert progress(run.ranks()) == progress(run.ranks()[:1])
+    run.set_rank_state(0, "dead")
+    assert progress(run.ranks()) == []
 
 
 def test_no_loop_no_bar(tmp_path):
@@ -77,8 +87,17 @@ def _report(run, rank, steps, *, gpu):
         usage |= {"gpu_percent": 72.0, "gpu_memory_bytes": 3.2e9, "gpu_memory_total_bytes": 24e9}
     run.add_records(rank, usage)
     progress = {"kind": "progress", "rank": rank, "time": 1.0, "name": "epochs", "done": 4, "total": 10, "samples": 4}
+    progress |= {"started": -79.0, "ended": False}
     run.add_records(rank, {**progress, "rate": 0.05, "samples_per_second": 0.05, "step_seconds": 20.0})
-    inner = {**progress, "name": "batches", "done": steps, "total": 1000, "samples": steps * 32, "rate": 30.0}
+    inner = {
+        **progress,
+        "started": 1.0,
+        "name": "batches",
+        "done": steps,
+        "total": 1000,
+        "samples": steps * 32,
+        "rate": 30.0,
+    }
     run.add_records(rank, {**inner, "samples_per_second": 960.0, "step_seconds": 0.04 if rank == 2 else 0.033})
     run.add_log(rank, f"epoch 3 loss 0.31\nepoch 4 loss 0.27 on rank {rank}\n")
 
@@ -96,6 +115,13 @@ def test_view_sums_throughput_and_marks_the_slowest(tmp_path):
     assert [bar["name"] for bar in view["progress"]] == ["epochs", "batches"]
     assert view["progress"][1]["seconds_left"] == pytest.approx(20.0)
     assert view["elapsed"] in (83, 84)
+
+
+def test_view_has_the_time_left_of_a_run_that_has_not_ended(tmp_path):
+    run = example_run(tmp_path)
+    assert view_of(run, time.time())["seconds_left"] == pytest.approx(120.0)
+    run.finish(Status.INTERRUPTED)
+    assert view_of(run, time.time())["seconds_left"] is None
 
 
 def test_view_marks_no_rank_if_all_are_equal(tmp_path):

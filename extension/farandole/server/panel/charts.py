@@ -93,6 +93,7 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
         "error": summary["error"],
         "notices": [*info.notices, *(notice for notice in view["notices"] if notice not in info.notices)],
         "elapsed": math.floor(summary["seconds"]),
+        "seconds_left": None if ended else view["seconds_left"],
         "progress": [] if ended else view["progress"],
         "ranks": ranks,
     }

@@ -245,11 +245,15 @@ class RankRow(TypedDict):
 
 
 class RunView(RunBasics):
-    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow."""
+    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
+
+    ``seconds_left`` estimates how long the whole run still takes. It is null unless loops are nested.
+    """
 
     ended: bool
     notices: list[str]
     elapsed: float
+    seconds_left: float | None
     progress: list[Bar]
     samples_per_second: float | None
     series: list[Series]

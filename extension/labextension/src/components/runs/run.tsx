@@ -8,7 +8,7 @@ import type { RunDetail, RunMessage, RunSummary, RunView } from "../../wire";
 import { usePanelContext, usePanelState, useSubscription } from "../context";
 import { RankLog } from "../log";
 import { Empty, Status } from "../parts";
-import { Elapsed } from "./elapsed";
+import { Elapsed, TimeLeft } from "./elapsed";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
 import { System } from "./system";
@@ -35,7 +35,7 @@ export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Elemen
       <BackButton focus={focus} close={close} />
       {shown ? (
         <>
-          <Head summary={runOf(state, id) ?? shown.summary} speed={shown.view.samples_per_second} />
+          <Head summary={runOf(state, id) ?? shown.summary} view={shown.view} />
           <Reports view={shown.view} {...{ byRank, setByRank, unfolded }} />
           {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
@@ -103,10 +103,11 @@ function ReportsNote({ empty, sampled }: { empty: boolean; sampled: boolean }): 
   );
 }
 
-function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
+function Head({ summary, view }: { summary: RunSummary; view: RunView }): JSX.Element {
   const { model, trans, openNotebook, openLog } = usePanelContext();
   const [requested, setRequested] = useState(false);
   const stopping = requested && summary.goes_on;
+  const speed = view.samples_per_second;
   const facts = [
     trans._n("%1 rank", "%1 ranks", summary.size),
     summary.backend,
@@ -126,7 +127,8 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
         <Status of={summary.status} />
       </div>
       <div className="fd-facts">
-        <Elapsed run={summary} /> · {facts.filter(Boolean).join(" · ")}
+        <Elapsed run={summary} />
+        <TimeLeft view={view} /> · {facts.filter(Boolean).join(" · ")}
         {summary.notebook && (
           <>
             {" · "}

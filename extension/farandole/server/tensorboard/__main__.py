@@ -38,9 +38,7 @@ def serve(socket: str) -> None:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     board = program.TensorBoard(server_class=UnixServer)
     # With fast loading, a data server listens at a TCP port without a login.
-    board.configure(
-        logdir=str(RunStore().folder), host=socket, load_fast="false", reload_interval=RELOAD_SECONDS
-    )
+    board.configure(logdir=str(RunStore().folder), host=socket, load_fast="false", reload_interval=RELOAD_SECONDS)
     board.launch()
 
 

@@ -35,7 +35,11 @@ export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Elemen
       <BackButton focus={focus} close={close} />
       {shown ? (
         <>
-          <Head summary={runOf(state, id) ?? shown.summary} speed={shown.view.samples_per_second} />
+          <Head
+            summary={runOf(state, id) ?? shown.summary}
+            speed={shown.view.samples_per_second}
+            tensorboard={detail?.tensorboard ?? false}
+          />
           <Reports view={shown.view} {...{ byRank, setByRank, unfolded }} />
           {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
@@ -103,7 +107,14 @@ function ReportsNote({ empty, sampled }: { empty: boolean; sampled: boolean }): 
   );
 }
 
-function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
+interface HeadProps {
+  summary: RunSummary;
+  speed: number | null;
+  /** Whether TensorBoard can show the run. */
+  tensorboard: boolean;
+}
+
+function Head({ summary, speed, tensorboard }: HeadProps): JSX.Element {
   const { model, trans, openNotebook, openLog } = usePanelContext();
   const [requested, setRequested] = useState(false);
   const stopping = requested && summary.goes_on;
@@ -153,6 +164,11 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
         <a className="fd-button" href={model.api.csvUrl(summary.id)} download={`${summary.id}.csv`}>
           {trans.__("Download CSV")}
         </a>
+        {tensorboard && (
+          <a className="fd-button" href={model.api.tensorBoardUrl(summary.id)} target="_blank" rel="noopener">
+            TensorBoard
+          </a>
+        )}
       </div>
     </>
   );

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -45,16 +45,15 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments, *listen], env={**os.environ, **own}, stdout=log, stderr=log
             )
-        self.until(lambda: self._answers())
+        self.until(self._answers)
 
-    def until(self, wanted):
-        """Wait until ``wanted`` returns something true, and return it."""
+    def until(self, wanted: Callable[[], bool]) -> None:
+        """Wait until ``wanted`` returns True."""
         give_up = time.monotonic() + SECONDS
-        while not (found := wanted()):
+        while not wanted():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < give_up, self.log.read_text()
             time.sleep(0.1)
-        return found
 
     def _answers(self) -> bool:
         try:
@@ -94,7 +93,7 @@ def test_the_user_sees_the_runs_and_nobody_else_reaches_the_viewer(notebook: Ser
     page = notebook.get("tensorboard/")
     assert page.status_code == 200
     assert "<title>TensorBoard</title>" in page.text
-    assert notebook.until(lambda: RANK in notebook.get("tensorboard/data/runs").json())
+    notebook.until(lambda: RANK in notebook.get("tensorboard/data/runs").json())
     tags = notebook.get("tensorboard/data/plugin/scalars/tags").json()
     assert list(tags[RANK]) == ["loss"]
     for path in ("tensorboard", "tensorboard/", "tensorboard/data/runs"):

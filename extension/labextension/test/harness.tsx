@@ -147,6 +147,7 @@ export class Harness {
     return {
       ...routes,
       csvUrl: (id: string) => `/csv/${id}`,
+      tensorBoardUrl: (id: string) => `/tensorboard/${id}`,
       openStream: () => this.socket,
     } as unknown as Api;
   }

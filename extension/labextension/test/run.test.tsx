@@ -49,6 +49,7 @@ describe("one run", () => {
     ])
       expect(text()).toContain(part);
     expect(harness.get("link", "Download CSV").getAttribute("href")).toBe(`/csv/${first.id}`);
+    expect(harness.get("link", "TensorBoard").getAttribute("href")).toBe(`/tensorboard/${first.id}`);
     await harness.click("button", "cell in digits.ipynb");
     expect(harness.openNotebook).toHaveBeenCalledWith(
       expect.objectContaining({ notebook: first.notebook, kernel: first.kernel }),

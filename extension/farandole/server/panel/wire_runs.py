@@ -10,7 +10,10 @@ ConfigValue: TypeAlias = str | float | bool | None
 
 
 class RunDetail(TypedDict):
-    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports."""
+    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports.
+
+    ``tensorboard`` is true if the run has event files and the server has the TensorBoard viewer.
+    """
 
     summary: RunSummary
     view: RunView
@@ -21,6 +24,7 @@ class RunDetail(TypedDict):
     versions: dict[str, str]
     results: dict[str, Any]
     folder: str
+    tensorboard: bool
 
 
 class RunSeries(TypedDict):

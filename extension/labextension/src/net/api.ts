@@ -98,6 +98,12 @@ export class Api {
     return this.url(`runs/${encodeURIComponent(id)}/csv`);
   }
 
+  /** Return the URL of TensorBoard with the series of a run. Its filter is a regular expression. */
+  tensorBoardUrl(id: string): string {
+    const filter = id.replace(/[^\w-]/g, "\\$&");
+    return `${URLExt.join(this.settings.baseUrl, "tensorboard")}/?runFilter=${encodeURIComponent(filter)}#timeseries`;
+  }
+
   /** Open the websocket. The browser sends the login cookie. JupyterLab's settings may require the token as well. */
   openStream(): WebSocket {
     const { wsUrl, appendToken, token, WebSocket } = this.settings;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,7 @@ def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_runs.
         "versions": whole.versions,
         "results": results,
         "folder": str(info.folder),
+        "tensorboard": find_spec("jupyter_server_proxy") is not None and (info.folder / "tensorboard").is_dir(),
     }
 
 

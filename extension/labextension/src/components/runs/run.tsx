@@ -35,7 +35,11 @@ export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Elemen
       <BackButton focus={focus} close={close} />
       {shown ? (
         <>
-          <Head summary={runOf(state, id) ?? shown.summary} view={shown.view} />
+          <Head
+            summary={runOf(state, id) ?? shown.summary}
+            view={shown.view}
+            tensorboard={detail?.tensorboard ?? false}
+          />
           <Reports view={shown.view} {...{ byRank, setByRank, unfolded }} />
           {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
@@ -103,7 +107,14 @@ function ReportsNote({ empty, sampled }: { empty: boolean; sampled: boolean }): 
   );
 }
 
-function Head({ summary, view }: { summary: RunSummary; view: RunView }): JSX.Element {
+interface HeadProps {
+  summary: RunSummary;
+  view: RunView;
+  /** Whether TensorBoard can show the run. */
+  tensorboard: boolean;
+}
+
+function Head({ summary, view, tensorboard }: HeadProps): JSX.Element {
   const { model, trans, openNotebook, openLog } = usePanelContext();
   const [requested, setRequested] = useState(false);
   const stopping = requested && summary.goes_on;
@@ -155,6 +166,11 @@ function Head({ summary, view }: { summary: RunSummary; view: RunView }): JSX.El
         <a className="fd-button" href={model.api.csvUrl(summary.id)} download={`${summary.id}.csv`}>
           {trans.__("Download CSV")}
         </a>
+        {tensorboard && (
+          <a className="fd-button" href={model.api.tensorBoardUrl(summary.id)} target="_blank" rel="noopener">
+            TensorBoard
+          </a>
+        )}
       </div>
     </>
   );

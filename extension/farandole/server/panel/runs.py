@@ -97,13 +97,16 @@ class RunIndex:
         return as_it_stands(info)
 
     def listed(self, run: str) -> RunInfo:
-        """Return the run with this complete id as it is in the list, even if it cannot be read.
+        """Return the run with this complete id as it is in the list, even if its ``run.json`` is damaged.
 
-        Raises RunNotFoundError if the run does not exist.
+        Raises RunNotFoundError if the run does not exist, and RunUnreadableError if its file may be intact but cannot
+        be read now, for example because the connection to the storage is lost.
         """
         try:
             return self.find(run)
         except RunUnreadableError as error:
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+                raise
             return self._placeholder(run, error)
 
     def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> wire.RunPage:
@@ -185,11 +188,11 @@ class RunIndex:
         try:
             info = _slim(annotated(stored_info(self.folder / run)))
         except RunUnreadableError as error:
-            # The traceback of the first error would keep the content of the file in memory, so a new one is created.
-            info = RunUnreadableError(str(error))
             if isinstance(error.__cause__, OSError):
                 # Not cached, because reading the file may succeed the next time.
-                return info
+                return error
+            # The traceback of the first error would keep the content of the file in memory, so a new one is created.
+            info = RunUnreadableError(str(error))
         with self._lock:
             self._known[run] = version, info
         return info

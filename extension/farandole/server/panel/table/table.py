@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from farandole.exceptions import RunUnreadableError
 from farandole.reading import reason
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import change_notes
@@ -84,12 +85,12 @@ class Table:
         return self._row(self._index.find(run), active, longest_notes=len(notes.notes))
 
     def delete(self, run: str, active: Collection[str]) -> None:
-        """Delete a run that does not go on, even if it cannot be read.
+        """Delete a run that does not go on, even if its ``run.json`` is damaged.
 
-        Raises RefusedError if the run is in progress or cannot be deleted, or RunNotFoundError.
+        Raises RefusedError if the run is or may be in progress or cannot be deleted, or RunNotFoundError.
         """
         with self._changing:
-            info = self._index.listed(run)
+            info = self._listed(run)
             if self._index.summary(info, active)["goes_on"]:
                 raise RefusedError("runs_go_on", f"run {run} is in progress; stop it before you delete it", runs=[run])
             hidden = _hidden(info)
@@ -97,6 +98,15 @@ class Table:
         self._values.forget(run)
         self._disk_use.forget(run)
         _remove(run, hidden)
+
+    def _listed(self, run: str) -> RunInfo:
+        """Return a run that is to be deleted, unless an error of the storage hides whether it is in progress."""
+        try:
+            return self._index.listed(run)
+        except RunUnreadableError as exc:
+            raise RefusedError(
+                "failed", f"run {run!r} may be in progress, so it is not deleted: {exc}; try again later"
+            ) from exc
 
     def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
         return {

@@ -1,7 +1,9 @@
 """Tests for the table of runs: its rows, its order, what it reads, and the changes that users make in it."""
 
+import errno
 import json
 import math
+import os
 import shutil
 import threading
 import time
@@ -232,6 +234,22 @@ def test_a_run_that_cannot_be_read_is_in_the_table_and_can_be_deleted(table, run
         table.delete(BAD, ())
     assert ids(page(table)) == [GOOD]
     assert [path.name for path in runs.iterdir()] == [GOOD]
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_run_is_not_deleted_while_its_file_cannot_be_read(table, runs, monkeypatch, number):
+    def fails(_folder, _name):
+        raise OSError(number, os.strerror(number), "run.json")
+
+    monkeypatch.setattr("farandole.runs.folder.read_json", fails)
+    assert page(table)["runs"][0]["status"] == "lost"
+    with pytest.raises(RefusedError, match=f"may be in progress.*: {os.strerror(number)}; try again") as refused:
+        table.delete(GOOD, ())
+    assert refused.value.code == "failed"
+    monkeypatch.undo()
+    assert ids(page(table)) == [GOOD]
+    table.delete(GOOD, ())
+    assert ids(page(table)) == []
 
 
 def test_a_run_in_progress_is_not_deleted(table, runs):

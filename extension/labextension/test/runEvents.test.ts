@@ -96,6 +96,16 @@ describe("the end of a run", () => {
     expect(page.follower.ids).toEqual(["new"]);
   });
 
+  test("is an event if the list omits the run because of 51 newer runs", () => {
+    const newer = Array.from({ length: 51 }, (_, n) => ({ ...ended("finished"), id: `newer ${n}`, started: 3000 + n }));
+    const page = new Page(...newer, run());
+    page.view(run());
+    page.state = reduce(page.state, { kind: "runs", runs: newer.slice(1), total: 52 }, page.now);
+    expect(page.events()).toEqual([]);
+    expect(page.view(ended("failed"))).toEqual(["new failed"]);
+    expect(page.follower.ids).toEqual([]);
+  });
+
   test("is an event again if a lost run is attached and then finishes", () => {
     const page = new Page(run());
     expect(page.list(ended("lost"))).toEqual(["new failed"]);

@@ -38,12 +38,14 @@ export class RunFollower {
     this.updatedAt = now;
     if (!state.runs) return [];
     const listed = new Map(state.runs.map((run) => [run.id, run]));
+    const listsAll = state.runs.length >= state.total;
     this.follow(state.runs);
     const events: RunEvent[] = [];
     for (const [id, followed] of this.followed) {
-      const run = listed.get(id);
+      // The list of the newest runs may omit an older run that has ended, whose view then shows the end.
+      const run = listed.get(id) ?? (listsAll ? undefined : state.views[id]?.summary);
       if (run) events.push(...eventsOf(run, followed, state.views[id], passed, hungMinutes));
-      // The last values of a run arrive after its end. A run that is not listed was deleted.
+      // The last values of a run arrive after its end. A run without a summary was deleted.
       if (!run || (!run.goes_on && followed.message?.summary.goes_on === false)) this.followed.delete(id);
     }
     return events.filter((event) => this.isFirst(event));

@@ -87,12 +87,14 @@ class Table:
     def delete(self, run: str, active: Collection[str]) -> None:
         """Delete a run that does not go on, even if its ``run.json`` is damaged.
 
-        Raises RefusedError if the run is or may be in progress or cannot be deleted, or RunNotFoundError.
+        Raises RefusedError if the run is or may be in progress, is used by a resumed run, or cannot be deleted, or
+        RunNotFoundError.
         """
         with self._changing:
             info = self._listed(run)
             if self._index.summary(info, active)["goes_on"]:
                 raise RefusedError("runs_go_on", f"run {run} is in progress; stop it before you delete it", runs=[run])
+            self._check_unused(run, active)
             hidden = _hidden(info)
         self._index.forget(run)
         self._values.forget(run)
@@ -107,6 +109,15 @@ class Table:
             raise RefusedError(
                 "failed", f"run {run!r} may be in progress, so it is not deleted: {exc}; try again later"
             ) from exc
+
+    def _check_unused(self, run: str, active: Collection[str]) -> None:
+        """Raise RefusedError if a run in progress was resumed from ``run``, whose checkpoints it may still read."""
+        resumed = [info for info in self._index.infos(self._index.ids()) if info.resumed_from == run]
+        users = [info.id for info in resumed if self._index.summary(info, active)["goes_on"]]
+        if users:
+            raise RefusedError(
+                "runs_go_on", f"run {users[0]} is in progress and was resumed from run {run}; stop it first", runs=users
+            )
 
     def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
         return {

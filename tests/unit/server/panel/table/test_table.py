@@ -264,6 +264,18 @@ def test_a_run_in_progress_is_not_deleted(table, runs):
     assert ids(page(table)) == [BAD, GOOD]
 
 
+def test_a_run_is_not_deleted_while_a_run_resumed_from_it_is_in_progress(table, runs):
+    write_run(runs, "lost", status="running", ended=None, driver={**this_process(), "started": 1.0}, resumed_from=GOOD)
+    write_run(runs, BAD, resumed_from=GOOD)
+    with pytest.raises(RefusedError, match=f"run lost is in progress and was resumed from run {GOOD}") as refused:
+        table.delete(GOOD, {"lost"})
+    assert (refused.value.code, refused.value.runs) == ("runs_go_on", ["lost"])
+    assert (runs / GOOD / "run.json").exists()
+    table.delete(BAD, {"lost"})
+    table.delete(GOOD, ())
+    assert ids(page(table)) == ["lost"]
+
+
 def test_only_the_link_to_a_run_outside_the_store_is_deleted(table, runs, tmp_path):
     outside = write_run(tmp_path / "elsewhere", BAD)
     (runs / BAD).symlink_to(outside)

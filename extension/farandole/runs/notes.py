@@ -103,7 +103,8 @@ def change_notes(folder: Path, edit: Mapping[str, Any]) -> RunNotes:
     if damaged:
         path.replace(path.with_name(f"{NOTES}.old"))
     if notes != before or damaged:
-        write_atomically(path, (strict_json(vars(notes), indent=2) + "\n").encode(), durable=True)
+        # Several servers of a user may share the home.
+        write_atomically(path, (strict_json(vars(notes), indent=2) + "\n").encode(), durable=True, shared=True)
     return notes
 
 

@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+import secrets
 import stat
 import threading
 import time
@@ -308,13 +309,16 @@ def _refuse_links(folder: Path, name: str) -> None:
         raise OSError(errno.ELOOP, str(exc), str(folder / name)) from exc
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+def write_atomically(path: Path, data: bytes, *, durable: bool = False, shared: bool = False) -> None:
     """Replace a file so that readers see either the old or the new content, even if this process crashes.
 
     If ``durable`` is true, this also applies after a power failure, which could otherwise leave an empty file.
+    If ``shared`` is true, several processes may replace the file at the same time, and the last one determines its
+    content. A process that crashes leaves its temporary file, which without ``shared`` the next call replaces.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    unique = f".{secrets.token_hex(8)}" if shared else ""
+    temporary = path.with_name(f".{path.name}{unique}.tmp")
     try:
         # The file must be new, because opening an existing link would write to its target, and a pipe could block.
         temporary.unlink(missing_ok=True)

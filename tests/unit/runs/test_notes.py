@@ -69,12 +69,22 @@ def test_damaged_notes_are_ignored_and_kept_beside_the_new_ones(store, make):
     assert (folder / "notes.json.old").lstat().st_ino == before
 
 
+def test_two_servers_can_change_the_notes_at_the_same_time(tmp_path, monkeypatch):
+    def other_server(_descriptor):
+        monkeypatch.undo()
+        change_notes(tmp_path, {"name": "other"})
+
+    monkeypatch.setattr("os.fsync", other_server)
+    change_notes(tmp_path, {"name": "own"})
+    assert read_notes(tmp_path) == RunNotes(name="own")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.json"]
+
+
 def test_a_link_in_place_of_the_notes_is_not_followed(store, tmp_path):
     folder = write_run(store.folder)
     target = tmp_path / "target.json"
     target.write_text('{"name": "from outside", "tags": [], "notes": ""}')
     (folder / "notes.json").symlink_to(target)
-    (folder / ".notes.json.tmp").symlink_to(target)
     assert store.list()[0].name == GOOD
     change_notes(folder, {"name": "own"})
     assert "from outside" in target.read_text()

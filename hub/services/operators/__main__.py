@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from farandole.sizes import size_text
+from farandole.times import duration_text
 from jinja2 import Environment, FileSystemLoader
 from jupyterhub.services.auth import HubOAuth
 from tornado.ioloop import IOLoop
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).with_name("page")
 LARGEST_BODY = 64 << 10
-
-
-def duration_text(seconds: float) -> str:
-    """Format a duration by its largest unit, such as 3 min."""
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{int(seconds // unit)} {name}"
-    return f"{int(seconds)} s"
 
 
 def template() -> Template:

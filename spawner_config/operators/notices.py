@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("farandole.operators")
 
 KEPT_DAYS = 7
 MOST = 10
@@ -41,6 +46,7 @@ class Notices:
     """The notices of all users of a hub, in one file for each user.
 
     Only the operators' service writes, in one thread. A file is replaced as a whole, so the hub reads a whole file.
+    Both set a damaged file aside.
     """
 
     def __init__(self, state: Path) -> None:
@@ -49,20 +55,49 @@ class Notices:
 
     def add(self, user: str, notice: Notice) -> None:
         """Keep a notice for a user, and forget the oldest ones if there are too many."""
-        kept = [*self.of(user, notice.at), replace(notice, text=notice.text[:MOST_CHARACTERS])][-MOST:]
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._path(user).with_suffix(".part")
-        part.write_text(json.dumps([{**asdict(each), "at": each.at.isoformat()} for each in kept]), encoding="utf-8")
-        part.replace(self._path(user))
+        self._write(user, [*self._kept(user, notice.at), replace(notice, text=notice.text[:MOST_CHARACTERS])][-MOST:])
+
+    def correct(self, user: str, notice: Notice, stopped: tuple[str, ...]) -> None:
+        """Keep only those servers of a notice that did stop, and forget the notice if there are none."""
+        kept = self._kept(user, notice.at)
+        changed = [replace(each, servers=stopped) if each == notice else each for each in kept]
+        self._write(user, changed if stopped else [each for each in kept if each != notice])
 
     def of(self, user: str, now: datetime | None = None) -> list[Notice]:
-        """Return the notices of the last days for a user, the oldest first."""
-        since = (now or datetime.now(UTC)) - timedelta(days=KEPT_DAYS)
+        """Return the notices of the last days for a user, the oldest first; none if the file is not readable."""
+        try:
+            return self._kept(user, now or datetime.now(UTC))
+        except OSError as exc:
+            log.error("The notices for %r are not shown: %s", user, exc)
+            return []
+
+    def _kept(self, user: str, now: datetime) -> list[Notice]:
+        """Return the notices that are not too old. A damaged file is kept with the suffix ``.old``."""
         path = self._path(user)
-        entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        found = [Notice(**{**each, "at": datetime.fromisoformat(each["at"])}) for each in entries]
-        return [notice for notice in found if notice.at > since]
+        try:
+            found = [_notice(entry) for entry in json.loads(path.read_bytes())]
+            return [notice for notice in found if notice.at > now - timedelta(days=KEPT_DAYS)]
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError, KeyError) as exc:
+            path.replace(path.with_suffix(".old"))
+            log.error("The notices for %r are damaged, and now in %s: %s", user, path.with_suffix(".old"), exc)
+            return []
+
+    def _write(self, user: str, notices: list[Notice]) -> None:
+        """Replace the file of a user; a power failure leaves the old or the new file."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._path(user).with_suffix(".part")
+        with part.open("w", encoding="utf-8") as file:
+            json.dump([{**asdict(each), "at": each.at.isoformat()} for each in notices], file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._path(user))
 
     def _path(self, user: str) -> Path:
         # A hash, because a user name can contain any characters.
         return self._folder / f"{hashlib.sha256(user.encode()).hexdigest()}.json"
+
+
+def _notice(entry: dict[str, Any]) -> Notice:
+    return Notice(**{**entry, "at": datetime.fromisoformat(entry["at"]), "servers": tuple(entry["servers"])})

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
 
 PAGE = 200
 PAGES = "application/jupyterhub-pagination+json"
@@ -16,7 +16,7 @@ SECONDS = 20.0
 
 
 class HubRefusedError(RuntimeError):
-    """Raised when the hub refuses a request; the message is the hub's reason."""
+    """Raised when the hub refuses a request or does not answer; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,20 @@ class HubClient:
 
     async def _fetch(self, method: str, path: str) -> HTTPResponse:
         headers = {"Authorization": f"token {self.token}", "Accept": PAGES}
-        return await AsyncHTTPClient().fetch(
-            f"{self.url}{path}", method=method, headers=headers, request_timeout=SECONDS, raise_error=False
-        )
+        try:
+            return await AsyncHTTPClient().fetch(
+                f"{self.url}{path}", method=method, headers=headers, request_timeout=SECONDS, raise_error=False
+            )
+        except (HTTPClientError, OSError) as exc:
+            raise HubRefusedError(f"the hub does not answer ({exc})") from exc
 
 
 def _content(answer: HTTPResponse) -> Any:
-    content = json.loads(answer.body) if answer.body else None
+    try:
+        content = json.loads(answer.body) if answer.body else None
+    except ValueError as exc:
+        # A proxy before the hub answers in HTML.
+        raise HubRefusedError(f"the hub answered HTTP {answer.code}") from exc
     if answer.code >= HTTPStatus.BAD_REQUEST:
         raise HubRefusedError(str((content or {}).get("message") or f"the hub answered HTTP {answer.code}"))
     return content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -20,6 +21,8 @@ from hub.services.operators.usage import Measures, User, users_of
 from spawner_config.operators.notices import MOST_CHARACTERS, Notice, Notices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jinja2 import Template
 
     from hub.services.operators.client import HubClient
@@ -80,6 +83,11 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
             raise HTTPError(HTTPStatus.FORBIDDEN, "This page accepts no request from %s.", origin)
         super().check_xsrf_cookie()
 
+    def get_current_user(self) -> Any:
+        """Return the hub's model of the user, or None without a login."""
+        with _hub_needed():
+            return super().get_current_user()
+
     @property
     def operator(self) -> str:
         """The name of the logged-in operator."""
@@ -99,13 +107,26 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
         self.redirect(self.hub_auth.base_url, status=HTTPStatus.SEE_OTHER)
 
 
+@contextmanager
+def _hub_needed() -> Iterator[None]:
+    """Answer 503 with a sentence while the hub restarts."""
+    try:
+        yield
+    except (HubRefusedError, HTTPError) as exc:
+        if isinstance(exc, HTTPError) and exc.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise
+        reason = "The hub does not answer. It may be restarting: try again in a minute."
+        raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "%s", exc, reason=reason) from exc
+
+
 class UsageHandler(OperatorHandler):
     """``GET /services/operators/`` shows who uses what."""
 
     @authenticated
     async def get(self) -> None:
         """Show users and servers."""
-        users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
+        with _hub_needed():
+            users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
         page = self.office.template.render(
             users=users,
             gpus=gpus,
@@ -129,15 +150,19 @@ class StopHandler(OperatorHandler):
         """Stop servers, and leave a notice that tells the user who did so and why."""
         name, text = self.get_body_argument("user", strip=False), self.text()
         asked = self.get_body_arguments("server", strip=False)
-        user = next((user for user in await self.office.users() if user.name == name), None)
-        running = [server.name for server in user.servers if not asked or server.name in asked] if user else []
+        with _hub_needed():
+            user = next((user for user in await self.office.users() if user.name == name), None)
+        running = tuple(each.name for each in user.servers if not asked or each.name in asked) if user else ()
         if not running:
             self.back(f"{name!r} has no such running server.")
             return
+        # The notice comes first, so that no server is stopped without one if this process ends.
+        notice = Notice(by=self.operator, at=datetime.now(UTC), text=text, servers=running)
+        self.office.notices.add(name, notice)
         refusals = await asyncio.gather(*(self._stop(name, server) for server in running))
         stopped = tuple(server for server, refusal in zip(running, refusals, strict=True) if refusal is None)
-        if stopped:
-            self.office.notices.add(name, Notice(by=self.operator, at=datetime.now(UTC), text=text, servers=stopped))
+        if stopped != running:
+            self.office.notices.correct(name, notice, stopped)
         self.back(_outcome(name, stopped, [refusal for refusal in refusals if refusal]))
 
     async def _stop(self, user: str, server: str) -> str | None:
@@ -162,7 +187,9 @@ class MessageHandler(OperatorHandler):
     async def post(self) -> None:
         """Keep the message."""
         name, text = self.get_body_argument("user", strip=False), self.text()
-        if not any(user.name == name for user in await self.office.users()):
+        with _hub_needed():
+            known = any(user.name == name for user in await self.office.users())
+        if not known:
             self.back(f"There is no user {name!r}.")
             return
         self.office.notices.add(name, Notice(by=self.operator, at=datetime.now(UTC), text=text))
@@ -182,7 +209,8 @@ class MetricsHandler(OperatorHandler):
     @authenticated
     async def get(self) -> None:
         """Send the metrics; answer 403 without such a token."""
-        users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
+        with _hub_needed():
+            users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
         self.finish(exposition(UsageCollector(users, gpus, self.office.site.limits)))
 

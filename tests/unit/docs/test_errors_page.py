@@ -71,7 +71,8 @@ NOT_FOR_USERS = {
     "hub/process.py": {"raise TimeoutError(": HANDLED},
     "hub/services/operators/client.py": {"raise HubRefusedError(": "the page shows the hub's own message"},
     "hub/services/operators/handlers.py": {
-        "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text"
+        "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text",
+        "raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, ": "the sentence itself says what to do",
     },
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},

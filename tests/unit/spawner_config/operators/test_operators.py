@@ -110,6 +110,47 @@ def test_notices_are_few_short_and_not_kept_forever(tmp_path: Path) -> None:
     assert [path.parent for path in tmp_path.rglob("*.json")] == [tmp_path / "notices"]
 
 
+def test_a_notice_is_corrected_if_servers_did_not_stop(tmp_path: Path) -> None:
+    notices = Notices(tmp_path)
+    wrong, right = (Notice(by="olga", at=NOW, text=text, servers=("", "main-w0")) for text in ("Bye.", "Hello."))
+    notices.add("ada", wrong)
+    notices.add("ada", right)
+    notices.correct("ada", wrong, ("main-w0",))
+    assert [notice.servers for notice in notices.of("ada", NOW)] == [("main-w0",), right.servers]
+    notices.correct("ada", right, ())
+    assert [notice.text for notice in notices.of("ada", NOW)] == ["Bye."]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["", "[", "5", "[1]", "[{}]", '[{"at": "soon"}]', '[{"at": "2026-05-01T12:30:00", "servers": []}]', "\xff"],
+)
+def test_a_damaged_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture, damaged: str) -> None:
+    notices = Notices(tmp_path)
+    notices.add("ada", Notice(by="olga", at=NOW, text="Hello."))
+    [path] = tmp_path.rglob("*.json")
+    path.write_bytes(damaged.encode("latin-1"))
+    assert Announcement(notices)(SimpleNamespace(name="ada")) == ""
+    assert f"The notices for 'ada' are damaged, and now in {path.with_suffix('.old')}" in caplog.text
+    assert path.with_suffix(".old").read_bytes() == damaged.encode("latin-1")
+    notices.add("ada", Notice(by="olga", at=NOW, text="Hello again."))
+    assert [notice.text for notice in notices.of("ada", NOW)] == ["Hello again."]
+
+
+def test_a_file_that_cannot_be_read_is_not_shown_and_not_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notices = Notices(tmp_path)
+    notices.add("ada", Notice(by="olga", at=NOW, text="Hello."))
+    [path] = tmp_path.rglob("*.json")
+    path.unlink()
+    path.mkdir()
+    assert notices.of("ada", NOW) == []
+    assert "The notices for 'ada' are not shown" in caplog.text
+    with pytest.raises(OSError, match="directory"):
+        notices.add("ada", Notice(by="olga", at=NOW, text="Hello again."))
+
+
 def test_the_hubs_pages_show_a_users_notices_as_text(tmp_path: Path) -> None:
     notices = Notices(tmp_path)
     notices.add("ada", Notice(by="<i>olga</i>", at=datetime.now(UTC), text="<script>&"))

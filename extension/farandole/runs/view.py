@@ -105,7 +105,7 @@ def _left(outer: dict[str, Any], inner: Sequence[dict[str, Any]], now: float) ->
     if not done:
         return None
     measured = outer["time"] if outer["done"] else now
-    step = (measured - outer["started"]) / done
+    step: float = (measured - outer["started"]) / done
     return max(0.0, (outer["total"] - outer["done"]) * step - min(step, now - outer["time"]))
 
 

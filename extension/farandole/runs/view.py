@@ -106,7 +106,8 @@ def _left(outer: dict[str, Any], inner: Sequence[dict[str, Any]], now: float) ->
         return None
     measured = outer["time"] if outer["done"] else now
     step: float = (measured - outer["started"]) / done
-    return max(0.0, (outer["total"] - outer["done"]) * step - min(step, now - outer["time"]))
+    left: float = (outer["total"] - outer["done"]) * step - min(step, now - outer["time"])
+    return max(0.0, left)
 
 
 def _share(loops: Sequence[dict[str, Any]]) -> float:

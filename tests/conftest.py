@@ -44,7 +44,8 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_unconfigure() -> None:
-    # At exit, each IPython shell that a test created collects garbage, which took minutes. Frozen objects are skipped.
+    # Each IPython shell runs a full garbage collection when the process exits. The unit tests create more than a hundred,
+    # and without this line the collections take minutes. The garbage collector ignores frozen objects.
     atexit.register(gc.freeze)
 
 

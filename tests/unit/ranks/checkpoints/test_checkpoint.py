@@ -38,9 +38,11 @@ DEADLINE = 60
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
-    for thread in threading.enumerate():  # a late write would meet the filters of warnings of the next test
+    # The next test resets the warning filters. A checkpoint that is still being written would then fail.
+    for thread in threading.enumerate():
         if thread.name == "farandole-checkpoint":
             thread.join(DEADLINE)
+            assert not thread.is_alive()
 
 
 @pytest.fixture

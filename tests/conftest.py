@@ -44,8 +44,8 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_unconfigure() -> None:
-    # Each IPython shell runs a full garbage collection when the process exits. The unit tests create more than a hundred,
-    # and without this line the collections take minutes. The garbage collector ignores frozen objects.
+    # Each IPython shell runs a full garbage collection when the process exits. The unit tests create more than a
+    # hundred, and without this line the collections take minutes. The garbage collector ignores frozen objects.
     atexit.register(gc.freeze)
 
 

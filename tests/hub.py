@@ -92,13 +92,14 @@ class RunningHub:
             proxy.wait(10)
 
     def kill_and_restart(self) -> None:
-        """Kill the hub with its proxy and its culler, and start another hub with the same state."""
+        """Kill the hub with its proxy and its services, and start another hub with the same state."""
         self.process.process.kill()
         self.process.process.wait(10)
         self.kill_proxy()
-        # A killed hub cannot stop its culler, and the next hub starts a new culler.
-        for culler in self._processes("spawner_config.lifecycle.culler"):
-            culler.kill()
+        # A killed hub cannot stop its services, and the next hub starts new ones.
+        for name in ("spawner_config.lifecycle.culler", "hub.services.operators"):
+            for service in self._processes(name):
+                service.kill()
         self.process.release()
         self.process = HubProcess(self.process.settings)
         self.process.wait_ready()

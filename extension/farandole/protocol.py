@@ -134,6 +134,8 @@ class Kind(StrEnum):
     PROGRESS = "progress"
     USAGE = "usage"
     RESULT = "result"
+    CONFIG = "config"
+    """Contains hyper-parameters as ``values``. Those of rank 0 are the ones of the run."""
     VALUE = "value"
     MEMBER = "member"
     """Reports that a rank of an elastic run is waiting for a world or has joined one."""

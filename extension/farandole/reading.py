@@ -16,6 +16,8 @@ from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
 from typing import Any
 
+from farandole.exceptions import UsageError
+from farandole.hyperparameters import checked
 from farandole.protocol import GROUP_FOLDERS, LATEST, MOST_RANKS, Status, is_number, is_rank
 from farandole.sizes import size_text
 
@@ -182,6 +184,13 @@ def _are_results(value: Any) -> bool:
     return isinstance(value, dict) and all(key.isdecimal() and len(key) < 10 for key in value)
 
 
+def _are_hyperparameters(value: Any) -> bool:
+    try:
+        return isinstance(value, dict) and checked(value) == value
+    except UsageError:
+        return False
+
+
 VALID: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "null": lambda value: value is None,
@@ -195,6 +204,7 @@ VALID: dict[str, Callable[[Any], bool]] = {
     "ranks": _are_ranks,
     "process": _is_process,
     "results": _are_results,
+    "hyper-parameters": _are_hyperparameters,
 }
 """For each kind of value, the function that checks whether an untrusted value is of that kind."""
 

@@ -6,6 +6,7 @@ import sys
 
 MODULES = (
     "numpy.testing",
+    "matplotlib.pyplot",
     "pandas",
     "sklearn.datasets",
     "scipy.optimize",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from html import escape
 
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.reading import printable
 from farandole.runs.model import RunInfo
 from farandole.times import duration_text, time_text
 
-HEAD = ("id", "name", "status", "started", "duration", "ranks", "backend")
+HEAD = ("id", "name", "status", "started", "duration", "ranks", "backend", "config")
+CONFIG_CHARACTERS = 60
 
 
 class RunList:
@@ -43,5 +45,12 @@ class RunList:
 
 def _row(run: RunInfo, status: str) -> tuple[str, ...]:
     started = time_text(run.started)
-    cells = (run.id, run.name or "-", status, started, duration_text(run.seconds), str(run.size), run.backend)
+    duration, config = duration_text(run.seconds), _config(run.config)
+    cells = (run.id, run.name or "-", status, started, duration, str(run.size), run.backend, config)
     return tuple(map(printable, cells))
+
+
+def _config(config: Mapping[str, Hyperparameter]) -> str:
+    """Return hyper-parameters as short text, such as ``lr=0.1, batch=64``."""
+    text = ", ".join(f"{name}={value}" for name, value in config.items()) or "-"
+    return text if len(text) <= CONFIG_CHARACTERS else f"{text[: CONFIG_CHARACTERS - 1]}…"

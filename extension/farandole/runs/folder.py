@@ -88,7 +88,7 @@ def feed(run: Run, ranks: Container[int] | None = None) -> None:
 def _feed(run: Run, rank: int, name: str) -> None:
     if name.startswith("logs/"):
         run.add_log(rank, tail(run.folder, name))
-    else:
+    elif not name.startswith("times/"):
         for record in read_lines(run.folder, name):
             add_valid(run, rank, record)
 

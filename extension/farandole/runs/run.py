@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import FarandoleError, RankError, UsageError
+from farandole.hyperparameters import Hyperparameter, checked
 from farandole.protocol import Kind, Report, Status, check_usage, report_from_json
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
@@ -111,6 +112,11 @@ class Run:
         return self._info.resumed_from
 
     @property
+    def config(self) -> dict[str, Hyperparameter]:
+        """The hyper-parameters of the run, which ``--config`` and ``fd.config`` have set, by name."""
+        return dict(self._info.config)
+
+    @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """The run's checkpoints on disk, oldest first."""
         return checkpoints_of(self.folder)
@@ -146,6 +152,8 @@ class Run:
             return self._add_report(rank, record, lines)
         if kind == Kind.RESULT:
             self._change(results={**self._info.results, rank: record["value"]})
+        elif kind == Kind.CONFIG and rank == 0:
+            self._change(config=checked({**self._info.config, **record["values"]}))
         elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
             self.notice(record["text"])
         elif kind == Kind.USAGE:
@@ -164,13 +172,15 @@ class Run:
         _add_line(lines, f"metrics/rank-{rank}.jsonl", record)
         return report
 
-    def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
-        """Add output from a rank, unless the run's files already contain that output."""
+    def add_log(
+        self, rank: int, text: str, position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
+        """Add output that a rank printed at the time ``printed``, or now. Ignore output that the files contain."""
         if self._is_known(position):
             return
         with self._lock:
             self._view(rank).log.add(text)
-        self._sink.append({f"logs/rank-{rank}.log": text}, position)
+        self._sink.append({f"logs/rank-{rank}.log": text}, position, printed)
 
     def _is_known(self, position: JournalPosition | None) -> bool:
         return position is not None and position[1] <= self._written.get(position[0], 0)

@@ -1,7 +1,9 @@
 """The run store keeps each run in a folder of plain files. ``<runs>/<id>/`` contains
 
 - ``run.json`` and ``code.py``;
+- ``notes.json`` with the name, tags and notes that the user has given to the run (see `farandole.runs.notes`);
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
+- ``times/rank-<n>.jsonl``, which records when the output in the logs was printed (see `farandole.runs.logs`);
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;
@@ -11,6 +13,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import subprocess
@@ -22,13 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import RunNotFoundError, RunUnreadableError, UsageError
 from farandole.protocol import Status
+from farandole.reading import read_json
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
 from farandole.runs.model import RunInfo
+from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
-from farandole.runs.view_files import ViewFiles
+from farandole.runs.view_files import VIEW, ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
 from farandole.suggestions import did_you_mean
 
@@ -37,7 +42,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from farandole.hyperparameters import Hyperparameter
+
 GIT_SECONDS = 3.0
+BASICS = ("id", "name", "status", "started", "seconds", "size", "backend", "cluster")
+"""The first columns of the data frame of all runs."""
 
 
 def default_folder() -> Path:
@@ -60,13 +69,17 @@ class RunStore:
         workers: Sequence[str],
         name: str | None = None,
         cluster: str = "",
+        config: Mapping[str, Hyperparameter] | None = None,
         options: Mapping[str, Any] | None = None,
         versions: Mapping[str, str] | None = None,
         resumed_from: str | None = None,
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error."""
+        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error.
+
+        ``config`` contains the hyper-parameters that take precedence over those of the cell.
+        """
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -78,6 +91,8 @@ class RunStore:
             cluster=cluster,
             size=size,
             workers=tuple(workers),
+            config=dict(config or {}),
+            overrides=dict(config or {}),
             options=dict(options or {}),
             versions=dict(versions or {}),
             resumed_from=resumed_from,
@@ -141,7 +156,7 @@ class RunStore:
         unreadable: dict[str, RunUnreadableError] = {}
         for name in self._names():
             try:
-                runs.append(read_info(self.folder / name))
+                runs.append(annotated(read_info(self.folder / name)))
             except RunUnreadableError as error:
                 unreadable[name] = error
         return sorted(runs, key=lambda info: (info.started, info.id), reverse=True), unreadable
@@ -158,15 +173,15 @@ class RunStore:
     def find(self, key: str) -> RunInfo:
         """Return the info of a run. ``key`` is the run's id, its name, or the beginning of its id.
 
-        If several runs have this name, the newest is returned.
+        If several runs have this name, the newest is returned. The original name of a renamed run also finds it.
 
         Raises:
             RunNotFoundError: there is no such run, or several ids begin with ``key``.
             RunUnreadableError: the run cannot be read.
         """
         runs, unreadable = self._read()
-        exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
-        if exact:
+        exact = [info for info in runs if info.id == key] or [info for info in runs if key and info.name == key]
+        if exact := exact or [info for info in runs if key and info.original_name == key]:
             return exact[0]
         begun = [info for info in runs if key and info.id.startswith(key)]
         broken = [error for name, error in unreadable.items() if key and name.startswith(key)]
@@ -192,7 +207,7 @@ class RunStore:
             return self._with_checkpoint(key)
         here = str(cwd or Path.cwd())
         for info in self.list():
-            if (info.name == name if name else info.cwd == here) and checkpoints_of(info.folder):
+            if (_has_name(info, name) if name else info.cwd == here) and checkpoints_of(info.folder):
                 return info
         whose = f"with the name {name!r}" if name else f"from {here}"
         raise UsageError(
@@ -202,7 +217,7 @@ class RunStore:
 
     def _with_checkpoint(self, key: str) -> RunInfo:
         info = self.find(key)
-        same_name = [other for other in self.list() if other.name == key]
+        same_name = [other for other in self.list() if _has_name(other, key)]
         for candidate in [info, *same_name]:
             if checkpoints_of(candidate.folder):
                 return candidate
@@ -221,6 +236,48 @@ class RunStore:
     def load_run(self, key: str) -> pd.DataFrame:
         """Return the reports of a run as a data frame. `find` describes ``key``."""
         return self.load(key).dataframe()
+
+    def load_runs(self) -> pd.DataFrame:
+        """Return a data frame with a row for each run, newest first. `load_runs` describes the columns."""
+        import pandas as pd
+
+        runs = self.list()
+        basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
+        config = pd.DataFrame([info.config for info in runs], index=basics.index).add_prefix("config.")
+        series = pd.DataFrame([_last_values(info) for info in runs], index=basics.index).add_prefix("series.")
+        return pd.concat([basics, config, series], axis=1)
+
+
+def load_runs(folder: Path | None = None) -> pd.DataFrame:
+    """Return all runs as a pandas data frame with a row for each run, newest first.
+
+    The columns are
+
+    - id, name, status, size, backend and cluster;
+    - started (seconds since the epoch), and seconds, the duration of the run, which is unknown for a lost run;
+    - ``config.NAME`` for each hyper-parameter;
+    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank.
+
+    Runs that cannot be read are left out with a warning.
+    """
+    return RunStore(folder).load_runs()
+
+
+def _basics(info: RunInfo) -> tuple[Any, ...]:
+    seconds = math.nan if info.status is Status.LOST and info.ended is None else info.seconds
+    status = info.status.value
+    return info.id, info.name, status, info.started, seconds, info.size, info.backend, info.cluster
+
+
+def _last_values(info: RunInfo) -> dict[str, float]:
+    """Return the last value of each series from ``view.json`` or, if it cannot be read, from all reports."""
+    try:
+        series = read_json(info.folder, VIEW)["series"]
+        return {one["name"]: math.nan if one["last"] is None else float(one["last"]) for one in series}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError):
+        run = Run(info, "")
+        feed(run)
+        return {one.name: one.last for one in run.series(by_rank=False)}
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
@@ -255,6 +312,10 @@ def git_state(cwd: Path) -> dict[str, Any] | None:
         return None
     commit, dirty, _ = done.stdout.strip().partition("-dirty")
     return {"commit": commit, "dirty": bool(dirty)}
+
+
+def _has_name(info: RunInfo, name: str) -> bool:
+    return name in (info.name, info.original_name)
 
 
 def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], folder: Path) -> str:

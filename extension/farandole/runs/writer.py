@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+import secrets
 import stat
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
 from farandole.reading import SAFE, check_parents
+from farandole.runs.logs import OutputTimes, times_of
 from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
 FLUSH_SECONDS = 0.25
@@ -41,8 +43,13 @@ Text: TypeAlias = str | Callable[[], str]
 class Sink(Protocol):
     """Interface for storing the data of a run."""
 
-    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
-        """Append the content of the message at ``position`` to files of the run. ``texts`` is keyed by file name."""
+    def append(
+        self, texts: Mapping[str, str], position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
+        """Append the content of the message at ``position`` to files of the run. ``texts`` is keyed by file name.
+
+        Output for logs was printed at the time ``printed``, or now.
+        """
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run."""
@@ -64,7 +71,9 @@ class Renew(Protocol):
 class Nowhere:
     """The sink of a run that this process does not write to disk. It discards all data."""
 
-    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
+    def append(
+        self, texts: Mapping[str, str], position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
         """Do nothing."""
 
     def replace(self, name: str, text: Text) -> None:
@@ -100,6 +109,9 @@ class RunFiles:
 
         The recorded sizes must include all files, because `cut_back` truncates a file without a size to zero bytes.
         """
+        self._first_sizes: dict[str, int] = {}
+        """The sizes of the files before this object has written any of them."""
+        self._times = OutputTimes()
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()
@@ -126,7 +138,9 @@ class RunFiles:
         self.flush()
         self._thread.start()
 
-    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
+    def append(
+        self, texts: Mapping[str, str], position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
         """Append the content of one message to files of the run. ``texts`` is keyed by file name.
 
         The texts and the position are added under one lock, because ``positions.json`` must not count a message until
@@ -135,13 +149,22 @@ class RunFiles:
         with self._pending:
             for name, text in texts.items():
                 self._version += 1
-                waiting = self._appends.setdefault(name, bytearray())
-                waiting += text.encode("utf-8", "replace")
-                if self._failed_at is not None and name.startswith("logs/") and len(waiting) > LOG_LIMIT:
-                    del waiting[: len(waiting) - LOG_LIMIT]
+                data = text.encode("utf-8", "replace")
+                self._appends.setdefault(name, bytearray()).extend(data)
+                if name.startswith("logs/"):
+                    self._times.add(name, len(data), time.time() if printed is None else printed)
+                    self._limit(name)
             if position is not None:
                 kernel, number = position
                 self._numbers[kernel] = number
+
+    def _limit(self, log: str) -> None:
+        """While the files cannot be written, forget the beginning of a long log, and the times of what is kept."""
+        beyond = len(self._appends[log]) - LOG_LIMIT
+        if self._failed_at is not None and beyond > 0:
+            del self._appends[log][:beyond]
+            self._times.drop(log, beyond)
+            self._appends.pop(times_of(log), None)
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run at the next write. Readers see either the old content or the new content.
@@ -225,10 +248,12 @@ class RunFiles:
         )
 
     def _write_all(self) -> None:
+        sizes = self._known_sizes()
         with self._pending:
+            for name, lines in self._times.take(self._first_sizes).items():
+                self._appends.setdefault(name, bytearray()).extend(lines.encode())
             appends, self._appends, numbers = self._appends, {}, dict(self._numbers)
         try:
-            sizes = self._sizes = sizes_of(self.folder) if self._sizes is None else self._sizes
             for name in list(appends):
                 sizes[name] = self._append_now(name, appends[name])
                 del appends[name]
@@ -243,6 +268,12 @@ class RunFiles:
         if numbers and positions != self._positions:
             write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
             self._positions = positions
+
+    def _known_sizes(self) -> dict[str, int]:
+        if self._sizes is None:
+            self._sizes = sizes_of(self.folder)
+            self._first_sizes = dict(self._sizes)
+        return self._sizes
 
     def _replace_now(self, name: str) -> None:
         with self._pending:
@@ -278,13 +309,16 @@ def _refuse_links(folder: Path, name: str) -> None:
         raise OSError(errno.ELOOP, str(exc), str(folder / name)) from exc
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+def write_atomically(path: Path, data: bytes, *, durable: bool = False, shared: bool = False) -> None:
     """Replace a file so that readers see either the old or the new content, even if this process crashes.
 
     If ``durable`` is true, this also applies after a power failure, which could otherwise leave an empty file.
+    If ``shared`` is true, several processes may replace the file at the same time, and the last one determines its
+    content. A process that crashes leaves its temporary file, which without ``shared`` the next call replaces.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    unique = f".{secrets.token_hex(8)}" if shared else ""
+    temporary = path.with_name(f".{path.name}{unique}.tmp")
     try:
         # The file must be new, because opening an existing link would write to its target, and a pipe could block.
         temporary.unlink(missing_ok=True)
@@ -300,12 +334,14 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
 
 
-def strict_json(value: Any, *, indent: int | None = None) -> str:
+def strict_json(value: Any, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
     """Encode a value as strict JSON. Floats that are not finite and objects of unknown types become strings.
 
     Unpaired surrogates, which file names and JSON may contain, become question marks, as UTF-8 cannot encode them.
     """
-    text = json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
+    text = json.dumps(
+        _strict(value), indent=indent, separators=separators, allow_nan=False, default=str, ensure_ascii=False
+    )
     return text.encode("utf-8", "replace").decode()
 
 

@@ -3,7 +3,7 @@
 import { act, type ReactNode } from "react";
 import { createRoot } from "react-dom/client";
 
-import { Chart } from "../src/charts/chart";
+import { Charts } from "../src/charts/charts";
 import { compare } from "../src/charts/comparison";
 import type { Comparison } from "../src/charts/plot";
 import { ENGLISH, TranslatorContext, type Translator } from "../src/i18n";
@@ -20,11 +20,13 @@ function render(component: ReactNode): HTMLElement {
 }
 
 function draw(series: wire.Series | Comparison, { trans = ENGLISH, log = false } = {}): HTMLElement {
-  return render(
+  const chart = render(
     <TranslatorContext.Provider value={trans}>
-      <Chart series={series} log={log} toggleLog={jest.fn()} />
+      <Charts series={[series]} />
     </TranslatorContext.Provider>,
   );
+  if (log) act(() => chart.querySelector<HTMLElement>("button[aria-pressed]")?.click());
+  return chart;
 }
 
 function press(chart: HTMLElement, key: string): void {

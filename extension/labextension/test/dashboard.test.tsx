@@ -69,6 +69,15 @@ test("an active run is drawn live until its end", async () => {
   expect(harness.root.querySelectorAll(".fd-chart")).toHaveLength(0);
 });
 
+test("a running run has about the time that it still takes, if that is known", async () => {
+  await show(message);
+  expect(text()).toMatch(/ · about 12:10 left · 2 ranks/);
+  await harness.receive(changed({}, { seconds_left: null }));
+  expect(text()).not.toContain("about");
+  await harness.receive(changed({ status: "lost" }));
+  expect(text()).not.toContain("about");
+});
+
 test("a run is drawn as soon as it is in the run store", async () => {
   harness.answers["run"] = () => Promise.reject(unknown);
   await harness.open(true, <Dashboard id={message.id} onKnown={onKnown} />);

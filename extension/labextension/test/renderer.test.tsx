@@ -60,7 +60,8 @@ function create(answer: () => Promise<wire.RunDetail>): void {
     changed: { connect: jest.fn(), disconnect: jest.fn() },
     subscribe: () => stopListening,
   } as unknown as IPanelModel;
-  const rest = { visible: true, openNotebook: jest.fn(), insertTraining: jest.fn(), confirm: jest.fn() };
+  const opened = { openNotebook: jest.fn(), openLog: jest.fn(), openPage: jest.fn() };
+  const rest = { visible: true, ...opened, insertTraining: jest.fn(), confirm: jest.fn() };
   renderer = new RunRenderer({ model, trans: ENGLISH as TranslationBundle, ...rest }, registry);
 }
 

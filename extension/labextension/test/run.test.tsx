@@ -27,10 +27,18 @@ describe("one run", () => {
     await harness.navigate({ show: "run", run: first.id });
   });
   const text = () => harness.root.textContent;
+  const open = (section: string) =>
+    act(async () => {
+      const details = harness.root.querySelector(section) as HTMLDetailsElement;
+      details.open = true;
+      details.dispatchEvent(new Event("toggle"));
+      for (let n = 0; n < 10; n += 1) await Promise.resolve();
+    });
 
   test("shows charts, ranks, progress, notices and its notebook", async () => {
     await harness.receive(example<wire.RunMessage>("run"));
     expect(harness.root.querySelectorAll(".fd-chart")).toHaveLength(2);
+    expect(harness.root.querySelector(".fd-chart-tools")?.hasAttribute("open")).toBe(false);
     for (const part of [
       "main-w1",
       "slowest",
@@ -41,6 +49,7 @@ describe("one run", () => {
     ])
       expect(text()).toContain(part);
     expect(harness.get("link", "Download CSV").getAttribute("href")).toBe(`/csv/${first.id}`);
+    expect(harness.get("link", "TensorBoard").getAttribute("href")).toBe(`/tensorboard/${first.id}`);
     await harness.click("button", "cell in digits.ipynb");
     expect(harness.openNotebook).toHaveBeenCalledWith(
       expect.objectContaining({ notebook: first.notebook, kernel: first.kernel }),
@@ -68,13 +77,31 @@ describe("one run", () => {
   test("has its code in the page only while the code is open", async () => {
     const { code } = example<wire.RunDetail>("run-detail");
     expect(text()).not.toContain(code);
-    await act(async () => {
-      const details = harness.root.querySelector(".fd-origin") as HTMLDetailsElement;
-      details.open = true;
-      details.dispatchEvent(new Event("toggle"));
-      await Promise.resolve();
-    });
+    await open(".fd-origin");
     expect(text()).toContain(code);
+  });
+
+  test("has its usage over time, which is loaded when the user shows it", async () => {
+    const usage = example<wire.RunUsage>("run-usage");
+    harness.answers["usage"] = () => ({ ...usage, notices: ["A file of this run cannot be read"] });
+    await open(".fd-system");
+    expect(harness.requests.at(-1)).toBe(`usage "${first.id}" false`);
+    for (const part of ["CPU, of one core", "98 %", "Memory", "3.2 GiB", "1 MiB/s", "A file of this run"]) {
+      expect(text()).toContain(part);
+    }
+    await harness.click("button", "usage of each rank");
+    expect(harness.requests.at(-1)).toBe(`usage "${first.id}" true`);
+    expect(await harness.violations()).toEqual([]);
+  });
+
+  test("shows the hyper-parameters that the cell has set before its first report", async () => {
+    const detail = example<wire.RunDetail>("run-detail");
+    harness.answers["run"] = () => ({ ...detail, config: {}, view: { ...detail.view, series: [] } });
+    await harness.navigate({ show: "run", run: "run-new" });
+    expect(harness.root.querySelector(".fd-config")).toBeNull();
+    harness.answers["run"] = () => ({ ...detail, config: { lr: 0.1, nesterov: true, clip: null } });
+    await harness.receive({ ...example<wire.RunMessage>("run"), id: "run-new" });
+    expect(harness.root.querySelector(".fd-config")?.textContent).toBe("lr0.1nesterovTrueclipNone");
   });
 
   test("is stopped by its button, which shows it", async () => {

@@ -53,6 +53,12 @@ test("an empty list names the first step", async () => {
   expect(harness.insertTraining).toHaveBeenCalled();
 });
 
+test("the page of all runs is opened", async () => {
+  await showMany();
+  await harness.click("button", "All runs");
+  expect(harness.openPage).toHaveBeenCalled();
+});
+
 test("only visible rows of 500 runs are in the page, and runs from the stream are not fetched", async () => {
   await showMany();
   expect(rows().length).toBeGreaterThan(5);

@@ -37,6 +37,7 @@ from farandole.driver.recovery.reattach import (
 )
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import RankError
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.runs.logs import RankLogs
 from farandole.runs.model import RankStatus, RunInfo
@@ -60,6 +61,7 @@ class TrainRequest:
     code: str
     name: str | None = None
     backend: str | None = None
+    config: Mapping[str, Hyperparameter] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     resume: str | None = None
     elastic: Elastic | None = None
@@ -226,6 +228,7 @@ class CellRunner:
             backend=backend,
             size=size,
             workers=[kernel.worker.name for kernel in self._core.group.kernels],
+            config=request.config,
             options=request.options,
             versions=self._core.versions,
             resumed_from=source.id if source else None,
@@ -248,7 +251,7 @@ class CellRunner:
         return Cell(
             code=_code(run),
             sink=sink,
-            before=rank_calls.begin(run.id, str(run.folder), resume, rule),
+            before=rank_calls.begin(run.id, str(run.folder), resume, rule, run.info.overrides),
             after=rank_calls.end(),
             mark={"run": run.id, "about": about(run, elastic)},
             place=place_of(run.code),
@@ -324,7 +327,7 @@ class CellRunner:
             if kind == "stream":
                 self._logs.add(rank, content["text"])
                 if run is not None:
-                    run.add_log(rank, content["text"], position)
+                    run.add_log(rank, content["text"], position, content["printed"])
 
         return take
 

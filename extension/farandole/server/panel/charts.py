@@ -12,20 +12,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from farandole.protocol import Kind, is_number
 from farandole.reading import open_regular, reason
 from farandole.runs.folder import add_valid, parsed_line, tail
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
 from farandole.runs.run import Run
-from farandole.runs.view import view_of
+from farandole.runs.view import series_view, view_of
 from farandole.runs.view_files import LINES, VIEW
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_runs
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
 """How many bytes of reports are read to make a view. If a run has more, evenly spaced blocks are read."""
 BLOCK = 8_192
 KEPT_SECONDS = 30.0
+USAGE = {
+    "cpu": "cpu_percent",
+    "memory": "memory_bytes",
+    "gpu": "gpu_percent",
+    "gpu_memory": "gpu_memory_bytes",
+    "received": "received_bytes",
+    "sent": "sent_bytes",
+}
+"""The key of the values in usage records, by the name of the series."""
 
 Version = tuple[int, ...]
 
@@ -77,11 +87,13 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
     ]
     return {
         **view,
+        "name": summary["name"],
         "status": summary["status"],
         "ended": ended,
         "error": summary["error"],
         "notices": [*info.notices, *(notice for notice in view["notices"] if notice not in info.notices)],
         "elapsed": math.floor(summary["seconds"]),
+        "seconds_left": None if ended else view["seconds_left"],
         "progress": [] if ended else view["progress"],
         "ranks": ranks,
     }
@@ -103,6 +115,21 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
             sampling.run.add_log(rank, tail(info.folder, name))
     view = view_of(sampling.run, time.time(), per_rank=by_rank)
     return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
+
+
+def usage(info: RunInfo, *, by_rank: bool = False) -> wire_runs.RunUsage:
+    """Return the usage of a run's ranks over time, reading at most `SAMPLE_BYTES` of records.
+
+    Files that cannot be read are omitted and reported in the notices.
+    """
+    sampling = _UsageSampling(info)
+    files = list(rank_files(info.folder, "usage", ".jsonl"))
+    for rank, name in files:
+        sampling.read(rank, name, SAMPLE_BYTES // len(files))
+    found = [series_view(one, info.started, per_rank=by_rank) for one in sampling.run.series(by_rank=by_rank)]
+    series = [cast("wire.Series", {**one, "x_label": "seconds", "time": []}) for one in found]
+    notices = [notice for notice in sampling.run.notices if notice not in info.notices]
+    return {"id": info.id, "notices": notices, "series": series}
 
 
 class _Sampling:
@@ -137,6 +164,17 @@ class _Sampling:
                 return
             self._series = found
         add_valid(self.run, rank, record)
+
+
+class _UsageSampling(_Sampling):
+    """Fills a run with its usage records as if they were reports, with the seconds since its start as steps."""
+
+    def _add(self, rank: int, record: dict[str, Any]) -> None:
+        time = record.get("time")
+        if is_number(time):
+            values = {name: record[key] for name, key in USAGE.items() if is_number(record.get(key))}
+            step = max(0, int(time - self.run.info.started))
+            super()._add(rank, {**record, "kind": Kind.REPORT, "step": step, "epoch": None, "values": values})
 
 
 def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:

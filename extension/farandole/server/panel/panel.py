@@ -23,6 +23,7 @@ from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import PendingAction, clusters
 from farandole.server.panel.runs import RunIndex
+from farandole.server.panel.table.table import Table
 from farandole.server.worker.routes import backends
 
 REFRESH_SECONDS = 3.0
@@ -53,6 +54,7 @@ class Panel:
         self.store = RunStore()
         self.index = RunIndex(self.store.folder, root)
         self.charts = Charts()
+        self.table = Table(self.index, self.charts)
         self.topics = {kind: Topic() for kind in ("clusters", "resources", "runs")}
         self.changed = asyncio.Event()
         """An event that is set on the next change and then replaced with a new event."""

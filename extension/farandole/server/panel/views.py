@@ -23,9 +23,21 @@ def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
     view = read_json(folder, VIEW)
     if by_rank:
         view["series"] = read_json(folder, LINES).get("series")
+    _complete(view)
     if not fits(view, wire.RunView):
         raise ValueError(f"{VIEW!r} is not the view of a run")
     return cast("wire.RunView", view)
+
+
+def _complete(view: dict[str, Any]) -> None:
+    """Add the keys that the views of older releases lack: the time left, and the times and epochs of points."""
+    view.setdefault("seconds_left", None)
+    series = view.get("series")
+    if isinstance(series, list):
+        for one in series:
+            if isinstance(one, dict):
+                one.setdefault("time", [])
+                one.setdefault("epoch", [])
 
 
 def fits(value: Any, kind: Any) -> bool:

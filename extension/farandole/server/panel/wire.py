@@ -6,7 +6,7 @@ All keys are always present; null means unknown or not applicable. Times are in 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 WorkerState: TypeAlias = Literal["starting", "ready", "stopping"]
 ClusterState: TypeAlias = Literal["starting", "ready", "stopping", "failed"]
@@ -200,7 +200,8 @@ class Series(TypedDict):
     """The mean, minimum and maximum of a metric over the ranks.
 
     A series has at most 600 points, and the line of one rank has at most 300. ``bad`` counts NaN and infinite values,
-    and ``bad_x`` contains their positions. ``ranks`` is null unless requested.
+    and ``bad_x`` contains their positions. ``time`` (in seconds since the start of the run) and ``epoch`` (if ``x`` is
+    the step) have one value per point, or none if they are unknown. ``ranks`` is null unless requested.
     """
 
     name: str
@@ -212,6 +213,8 @@ class Series(TypedDict):
     mean: Numbers
     low: Numbers
     high: Numbers
+    time: Numbers
+    epoch: Numbers
     ranks: dict[str, RankLine] | None
 
 
@@ -242,36 +245,19 @@ class RankRow(TypedDict):
 
 
 class RunView(RunBasics):
-    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow."""
+    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
+
+    ``seconds_left`` estimates how long the whole run still takes. It is null unless loops are nested.
+    """
 
     ended: bool
     notices: list[str]
     elapsed: float
+    seconds_left: float | None
     progress: list[Bar]
     samples_per_second: float | None
     series: list[Series]
     ranks: list[RankRow]
-
-
-class RunDetail(TypedDict):
-    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports."""
-
-    summary: RunSummary
-    view: RunView
-    sampled: bool
-    code: str
-    options: dict[str, Any]
-    versions: dict[str, str]
-    results: dict[str, Any]
-    folder: str
-
-
-class RunSeries(TypedDict):
-    """Response to ``GET runs/ID/series``."""
-
-    id: str
-    sampled: bool
-    series: list[Series]
 
 
 class RunPage(TypedDict):

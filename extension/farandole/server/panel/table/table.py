@@ -1,0 +1,164 @@
+"""The table of runs: its rows, and what a user changes in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from farandole.exceptions import RunUnreadableError
+from farandole.reading import reason
+from farandole.runs.model import RunInfo
+from farandole.runs.notes import change_notes
+from farandole.server.panel.charts import Charts
+from farandole.server.panel.problems import RefusedError
+from farandole.server.panel.runs import MOST, NEWEST, Filter, RunIndex
+from farandole.server.panel.table.background import Background
+from farandole.server.panel.table.columns import Columns
+from farandole.server.panel.table.deletion import hide, remove
+from farandole.server.panel.table.disk_use import DiskUse
+from farandole.server.panel.table.values import SeriesValues
+from farandole.server.panel.wire_runs import RunRow, RunTable
+
+LONGEST_TEXT = 200
+"""Maximum length of the name and of the error in a row, in characters."""
+LONGEST_NOTES = 1_000
+"""Maximum length of the notes in a row, in characters. The response to a change has them in full."""
+MOST_NAMES = 500
+"""Maximum number of names of series, hyper-parameters or tags."""
+
+
+class Table:
+    """Returns pages of the table of runs, and changes and deletes runs. Any thread may use this class."""
+
+    def __init__(self, index: RunIndex, charts: Charts) -> None:
+        self._index = index
+        self._values = SeriesValues(charts)
+        self._disk_use = DiskUse()
+        self._columns = Columns(index, self._values, self._disk_use)
+        self._background = Background()
+        # Changes from several pages are made one after the other, so that none of them is lost.
+        self._changing = threading.Lock()
+
+    def page(
+        self,
+        *,
+        active: Collection[str],
+        wanted: Filter,
+        sort: str = "started",
+        descending: bool = True,
+        offset: int = 0,
+        limit: int = NEWEST,
+    ) -> RunTable:
+        """Return a page of the table. The names of series are complete once all runs were read in the background."""
+        infos = self._index.infos(self._index.ids())
+        chosen = [info for info in infos if wanted.lets_through(info)]
+        ordered = self._columns.sorted(chosen, sort, descending=descending, active=active)
+        shown = ordered[offset : offset + min(limit, MOST)]
+        rows = [self._row(info, active) for info in shown]
+        self._background.add("values", lambda: self._values.read(infos))
+        return {
+            "runs": rows,
+            "offset": offset,
+            "total": len(chosen),
+            "series": _names(self._values.names(infos)),
+            "config": _names(name for info in infos for name in info.config),
+            "tags": _names(tag for info in infos for tag in info.tags),
+        }
+
+    def change(self, run: str, edit: Mapping[str, Any], active: Collection[str]) -> RunRow:
+        """Change the name, tags and notes of a run, and return its row with all of its notes.
+
+        Raises UsageError if the edit is invalid, RunNotFoundError, or RefusedError if the file cannot be written.
+        """
+        with self._changing:
+            info = self._index.find(run)
+            try:
+                notes = change_notes(info.folder, edit)
+            except OSError as exc:
+                raise RefusedError(
+                    "failed",
+                    f"the name, tags and notes of run {run!r} cannot be written: {reason(exc)}; check the free space "
+                    f"and the permissions of {info.folder}",
+                ) from exc
+        return self._row(self._index.find(run), active, longest_notes=len(notes.notes))
+
+    def delete(self, run: str, active: Collection[str]) -> None:
+        """Delete a run that does not go on, even if its ``run.json`` is damaged.
+
+        Raises RefusedError if the run is or may be in progress, is used by a resumed run, or cannot be deleted, or
+        RunNotFoundError.
+        """
+        with self._changing:
+            info = self._listed(run)
+            if self._index.summary(info, active)["goes_on"]:
+                raise RefusedError("runs_go_on", f"run {run} is in progress; stop it before you delete it", runs=[run])
+            self._check_unused(run, active)
+            hidden = _hidden(info)
+        self._index.forget(run)
+        self._values.forget(run)
+        self._disk_use.forget(run)
+        _remove(run, hidden)
+
+    def _listed(self, run: str) -> RunInfo:
+        """Return a run that is to be deleted, unless an error of the storage hides whether it is in progress."""
+        try:
+            return self._index.listed(run)
+        except RunUnreadableError as exc:
+            raise RefusedError(
+                "failed", f"run {run!r} may be in progress, so it is not deleted: {exc}; try again later"
+            ) from exc
+
+    def _check_unused(self, run: str, active: Collection[str]) -> None:
+        """Raise RefusedError if a run in progress was resumed from ``run``, whose checkpoints it may still read."""
+        resumed = [info for info in self._index.infos(self._index.ids()) if info.resumed_from == run]
+        users = [info.id for info in resumed if self._index.summary(info, active)["goes_on"]]
+        if users:
+            raise RefusedError(
+                "runs_go_on", f"run {users[0]} is in progress and was resumed from run {run}; stop it first", runs=users
+            )
+
+    def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
+        return {
+            **self._index.summary(info, active),
+            "name": _cut(info.name, LONGEST_TEXT),
+            "error": None if info.error is None else _cut(info.error, LONGEST_TEXT),
+            "config": info.config,
+            "series": self._values.of(info),
+            "tags": list(info.tags),
+            "notes": _cut(info.notes, longest_notes),
+            "bytes": self._disk_use.of(info),
+        }
+
+
+def _hidden(info: RunInfo) -> Path:
+    """Rename the folder of a run that is to be deleted, and return its new path."""
+    try:
+        return hide(info.folder)
+    except OSError as exc:
+        raise RefusedError(
+            "failed",
+            f"run {info.id!r} cannot be deleted, and nothing has changed: {reason(exc)}; check the permissions of "
+            f"{info.folder.parent}",
+        ) from exc
+
+
+def _remove(run: str, hidden: Path) -> None:
+    """Remove the hidden folder of a deleted run."""
+    try:
+        remove(hidden)
+    except OSError as exc:
+        raise RefusedError(
+            "failed",
+            f"run {run!r} is no longer listed, but a file of it cannot be removed: {reason(exc)}; correct the "
+            f"permissions in {hidden}, which the next start of this server removes",
+        ) from exc
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))[:MOST_NAMES]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,128 @@
+"""Types of the JSON messages about runs and templates that the page requests; `wire` has the types of the others."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypedDict
+
+from farandole.server.panel.wire import RunSummary, RunView, Series
+
+ConfigValue: TypeAlias = str | float | bool | None
+
+
+class RunDetail(TypedDict):
+    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports.
+
+    ``tensorboard`` is true if the run has event files and the server has the TensorBoard viewer.
+    """
+
+    summary: RunSummary
+    view: RunView
+    sampled: bool
+    code: str
+    config: dict[str, ConfigValue]
+    options: dict[str, Any]
+    versions: dict[str, str]
+    results: dict[str, Any]
+    folder: str
+    tensorboard: bool
+
+
+class RunSeries(TypedDict):
+    """Response to ``GET runs/ID/series``."""
+
+    id: str
+    sampled: bool
+    series: list[Series]
+
+
+class ReportedValues(TypedDict):
+    """The last, lowest and highest mean over the ranks of a series. Values that are not finite do not count."""
+
+    last: float | None
+    lowest: float | None
+    highest: float | None
+
+
+class RunRow(RunSummary):
+    """A row in the table of runs. ``bytes`` is the disk use of the run's folder, or null if it is not known yet."""
+
+    config: dict[str, ConfigValue]
+    series: dict[str, ReportedValues]
+    tags: list[str]
+    notes: str
+    bytes: int | None
+
+
+class RunTable(TypedDict):
+    """A part of the table of runs. ``series``, ``config`` and ``tags`` are the names that occur in all of the table."""
+
+    runs: list[RunRow]
+    offset: int
+    total: int
+    series: list[str]
+    config: list[str]
+    tags: list[str]
+
+
+class RunEdit(TypedDict):
+    """A change to what a user writes about a run. Null leaves a value as it is; an empty name restores the original."""
+
+    name: str | None
+    tags: list[str] | None
+    notes: str | None
+
+
+class RunUsage(TypedDict):
+    """Response to ``GET runs/ID/usage``. The x values of the series are seconds since the start of the run.
+
+    The series are ``cpu`` (in percent of one core), ``memory``, ``gpu`` (in percent), ``gpu_memory``, and ``received``
+    and ``sent`` (the network traffic of the ranks' machines, in bytes per second). ``notices`` names unreadable files.
+    """
+
+    id: str
+    notices: list[str]
+    series: list[Series]
+
+
+class LogMatch(TypedDict):
+    """A line of a rank's output. ``offset`` is in bytes from the start of the rank's log, ``time`` null if unknown."""
+
+    rank: int
+    line: int
+    offset: int
+    time: float | None
+    text: str
+
+
+class LogMatches(TypedDict):
+    """The lines that match a search, in the order of ranks and lines. ``complete`` is false if there are more."""
+
+    id: str
+    matches: list[LogMatch]
+    complete: bool
+
+
+class Template(TypedDict):
+    """A notebook to start from. ``name`` is the name of its file without the extension."""
+
+    name: str
+    title: str
+    description: str
+
+
+class Templates(TypedDict):
+    """Response to ``GET templates``."""
+
+    templates: list[Template]
+
+
+class CreateNotebook(TypedDict):
+    """A request for a notebook from a template. ``folder`` is relative to the server's root; empty for the root."""
+
+    folder: str
+
+
+class CreatedNotebook(TypedDict):
+    """Response to ``POST templates/NAME``. ``path`` is relative to the server's root."""
+
+    path: str

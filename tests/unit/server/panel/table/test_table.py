@@ -1,0 +1,405 @@
+"""Tests for the table of runs: its rows, its order, what it reads, and the changes that users make in it."""
+
+import errno
+import json
+import math
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections import Counter
+
+import pytest
+from farandole.driver.control.mailbox import MAILBOXES
+from farandole.exceptions import RunNotFoundError, UsageError
+from farandole.protocol import Status
+from farandole.runs.folder import this_process
+from farandole.runs.notes import change_notes
+from farandole.runs.store import RunStore
+from farandole.runs.view_files import VIEW
+from farandole.server.panel import wire, wire_runs
+from farandole.server.panel.charts import Charts
+from farandole.server.panel.problems import RefusedError
+from farandole.server.panel.runs import Filter, RunIndex
+from farandole.server.panel.table.deletion import DELETED, remove_leftovers
+from farandole.server.panel.table.table import Table
+
+from tests.panel import DEADLINE, panel_server
+from tests.strange import BAD, FILES, GOOD, limited_memory, replaced, write_run
+from tests.unit.server.panel.test_runs import opened
+from tests.unit.server.panel.test_wire import misfit
+
+EVERY = Filter()
+EDIT = {"name": None, "tags": None, "notes": None}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    write_run(tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def table(runs, tmp_path):
+    return Table(RunIndex(runs, tmp_path / "home"), Charts())
+
+
+@pytest.fixture
+async def server(tmp_path, monkeypatch, runs):
+    async with panel_server(tmp_path, monkeypatch) as server:
+        yield server
+
+
+def page(table, wanted=EVERY, *, active=(), **options):
+    found = table.page(active=active, wanted=wanted, **options)
+    assert misfit(json.loads(json.dumps(found)), wire_runs.RunTable) is None
+    return found
+
+
+def ids(found):
+    return [row["id"] for row in found["runs"]]
+
+
+def settle():
+    """Wait until the threads of all tables have done their jobs."""
+    give_up = time.monotonic() + DEADLINE
+    while [thread for thread in threading.enumerate() if thread.name.startswith("farandole-table")]:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def view(run, **means):
+    """Return the view of a finished run with a series for each list of means."""
+    rest = {"x_label": "step", "bad": 0, "bad_x": [], "ranks": None}
+    series = [
+        {
+            "name": name,
+            "last": None if math.isnan(mean[-1]) else mean[-1],
+            "x": list(range(len(mean))),
+            "mean": mean,
+            "low": mean,
+            "high": mean,
+            **rest,
+        }
+        for name, mean in means.items()
+    ]
+    known = {"id": run, "name": "", "status": "finished", "ended": True, "error": None, "notices": [], "ranks": []}
+    more = {"backend": "torch", "size": 2, "elapsed": 9, "progress": [], "samples_per_second": None}
+    return json.dumps({**known, **more, "series": series})
+
+
+def some_runs(runs):
+    """Write three runs, of which only two have a view and a configuration."""
+    shutil.rmtree(runs / GOOD)
+    for number, (rate, loss) in enumerate([(0.1, [3.0, 0.5, None, 1.0]), ("auto", [2.0, float("nan")])]):
+        run = f"20260101-00000{number}-aaaa"
+        config = {"lr": rate, "deep": number == 0}
+        folder = write_run(runs, run, started=1000.0 + number, ended=1020.0 - number, size=2 - number, config=config)
+        (folder / VIEW).write_text(view(run, **{"loss.train": loss}))
+    folder = write_run(runs, "20260101-000002-aaaa", name="", cluster="", started=1002.0, ended=1003.0, size=0)
+    (folder / VIEW).write_text(view(folder.name))
+    return sorted(path.name for path in runs.iterdir())
+
+
+def test_a_row_has_values_config_notes_and_disk_use(table, runs):
+    first, second, third = some_runs(runs)
+    change_notes(runs / first, {"name": "best", "tags": ["paper"], "notes": "lr was right"})
+    assert page(table)["runs"][2]["bytes"] is None
+    settle()
+    found = page(table)
+    assert ids(found) == [third, second, first]
+    row = found["runs"][2]
+    assert (row["name"], row["tags"], row["notes"]) == ("best", ["paper"], "lr was right")
+    assert row["config"] == {"lr": 0.1, "deep": True}
+    assert row["series"] == {"loss.train": {"last": 1.0, "lowest": 0.5, "highest": 3.0}}
+    assert row["bytes"] == sum(path.stat().st_size for path in (runs / first).rglob("*") if path.is_file())
+    assert found["runs"][1]["series"] == {"loss.train": {"last": None, "lowest": 2.0, "highest": 2.0}}
+    assert (found["total"], found["series"], found["config"], found["tags"]) == (
+        3,
+        ["loss.train"],
+        ["deep", "lr"],
+        ["paper"],
+    )
+    assert ids(page(table, offset=1, limit=1)) == [second]
+
+
+@pytest.mark.parametrize(
+    ("column", "ascending", "descending"),
+    [
+        ("started", "012", "210"),
+        ("seconds", "210", "012"),
+        ("size", "210", "012"),
+        ("name", "012", "102"),
+        ("cluster", "102", "102"),
+        ("status", "210", "210"),
+        ("config.lr", "012", "102"),
+        ("config.deep", "102", "012"),
+        ("config.none", "210", "210"),
+        ("series.loss.train.last", "021", "021"),
+        ("series.loss.train.lowest", "012", "102"),
+        ("series.loss.train.highest", "102", "012"),
+        ("series.none.last", "210", "210"),
+    ],
+)
+def test_rows_without_a_value_come_last_in_either_direction(table, runs, column, ascending, descending):
+    some_runs(runs)
+    for order, down in ((ascending, False), (descending, True)):
+        found = ids(page(table, sort=column, descending=down))
+        assert "".join(run[14] for run in found) == order
+
+
+def test_rows_are_sorted_by_disk_use_at_once(table, runs):
+    some_runs(runs)
+    (runs / "20260101-000001-aaaa" / "large").write_bytes(bytes(100_000))
+    found = page(table, sort="bytes")
+    assert ids(found)[0] == "20260101-000001-aaaa"
+    assert found["runs"][0]["bytes"] > 100_000
+    (runs / "20260101-000000-aaaa" / "larger").write_bytes(bytes(200_000))
+    assert ids(page(table, sort="bytes"))[0] == "20260101-000000-aaaa"
+
+
+@pytest.mark.parametrize("column", ["none", "series.loss", "series.loss.mean", "notes", "__class__", "a" * 300])
+def test_an_unknown_column_is_named(table, column):
+    with pytest.raises(UsageError, match=f"there is no column '{column[:100]}'; sort by name, "):
+        table.page(active=(), wanted=EVERY, sort=column)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (Filter(text="lr=0.1"), "0"),
+        (Filter(text="LR=auto"), "1"),
+        (Filter(text="deep=true"), "0"),
+        (Filter(text="PAPER"), "0"),
+        (Filter(text="was right best"), "0"),
+        (Filter(text="aaaa"), "210"),
+        (Filter(tag="paper"), "0"),
+        (Filter(tag="pape"), ""),
+        (Filter(cluster="c"), "10"),
+        (Filter(status="failed"), ""),
+    ],
+)
+def test_rows_are_filtered_by_what_the_user_wrote_and_configured(table, runs, wanted, found):
+    first, *_ = some_runs(runs)
+    change_notes(runs / first, {"name": "best", "tags": ["paper"], "notes": "lr was right"})
+    shown = page(table, wanted)
+    assert "".join(run[14] for run in ids(shown)) == found
+    assert (shown["total"], shown["config"], shown["tags"]) == (len(found), ["deep", "lr"], ["paper"])
+
+
+def test_long_texts_are_cut_in_rows_but_not_in_the_answer_to_a_change(table, runs):
+    write_run(runs, BAD, error="e" * 9_000, name="n" * 9_000)
+    whole = "word " * 2_000
+    row = table.change(BAD, {**EDIT, "notes": whole}, ())
+    assert row["notes"] == whole
+    assert table.change(BAD, EDIT, ())["notes"] == whole
+    [row] = page(table, limit=1)["runs"]
+    assert (len(row["error"]), len(row["name"]), len(row["notes"])) == (200, 200, 1_000)
+    assert row["notes"].endswith("…")
+
+
+def test_a_large_configuration_is_cut(table, runs):
+    write_run(runs, BAD, config={"long": "a" * 999, "none": None, **{f"p{number}": number for number in range(99)}})
+    [row] = page(table, limit=1)["runs"]
+    assert len(row["config"]) == 50
+    assert (row["config"]["long"], row["config"]["none"], row["config"]["p47"]) == ("a" * 200, None, 47)
+    for column in row["config"]:
+        assert len(page(table, sort=f"config.{column}")["runs"]) == 2
+
+
+@pytest.mark.parametrize("value", [[1], float("nan"), 10**400, "a" * 9_999])
+def test_a_run_with_an_invalid_configuration_is_in_the_table_without_it(table, runs, value):
+    write_run(runs, BAD, config={"lr": value})
+    [row] = page(table, limit=1)["runs"]
+    assert (row["id"], row["config"]) == (BAD, {})
+    assert "run.json" in row["error"]
+
+
+@pytest.mark.parametrize("make", FILES)
+def test_a_run_with_a_strange_view_gets_its_values_from_reports(table, runs, make):
+    replaced(make, write_run(runs, BAD) / VIEW)
+    with limited_memory(2_000_000_000):
+        rows = page(table)["runs"]
+        settle()
+    assert [row["series"] for row in rows] == [{"loss": {"last": 0.5, "lowest": 0.5, "highest": 0.5}}] * 2
+
+
+@pytest.mark.parametrize("make", FILES)
+def test_a_run_that_cannot_be_read_is_in_the_table_and_can_be_deleted(table, runs, make):
+    replaced(make, write_run(runs, BAD) / "run.json")
+    with limited_memory(2_000_000_000):
+        row = page(table)["runs"][0]
+        assert f"run '{BAD}' cannot be read" in row["error"]
+        table.delete(BAD, ())
+    assert ids(page(table)) == [GOOD]
+    assert [path.name for path in runs.iterdir()] == [GOOD]
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_run_is_not_deleted_while_its_file_cannot_be_read(table, runs, monkeypatch, number):
+    def fails(_folder, _name):
+        raise OSError(number, os.strerror(number), "run.json")
+
+    monkeypatch.setattr("farandole.runs.folder.read_json", fails)
+    assert page(table)["runs"][0]["status"] == "lost"
+    with pytest.raises(RefusedError, match=f"may be in progress.*: {os.strerror(number)}; try again") as refused:
+        table.delete(GOOD, ())
+    assert refused.value.code == "failed"
+    monkeypatch.undo()
+    assert ids(page(table)) == [GOOD]
+    table.delete(GOOD, ())
+    assert ids(page(table)) == []
+
+
+def test_a_run_in_progress_is_not_deleted(table, runs):
+    write_run(runs, BAD, status="running", ended=None, driver=this_process())
+    write_run(runs, "lost", status="running", ended=None, driver={**this_process(), "started": 1.0})
+    for run in (BAD, "lost"):
+        with pytest.raises(RefusedError, match=f"run {run} is in progress; stop it before") as refused:
+            table.delete(run, {"lost"})
+        assert (refused.value.code, refused.value.runs) == ("runs_go_on", [run])
+        assert (runs / run / "run.json").exists()
+    table.delete("lost", ())
+    assert ids(page(table)) == [BAD, GOOD]
+
+
+def test_a_run_is_not_deleted_while_a_run_resumed_from_it_is_in_progress(table, runs):
+    write_run(runs, "lost", status="running", ended=None, driver={**this_process(), "started": 1.0}, resumed_from=GOOD)
+    write_run(runs, BAD, resumed_from=GOOD)
+    with pytest.raises(RefusedError, match=f"run lost is in progress and was resumed from run {GOOD}") as refused:
+        table.delete(GOOD, {"lost"})
+    assert (refused.value.code, refused.value.runs) == ("runs_go_on", ["lost"])
+    assert (runs / GOOD / "run.json").exists()
+    table.delete(BAD, {"lost"})
+    table.delete(GOOD, ())
+    assert ids(page(table)) == ["lost"]
+
+
+def test_only_the_link_to_a_run_outside_the_store_is_deleted(table, runs, tmp_path):
+    outside = write_run(tmp_path / "elsewhere", BAD)
+    (runs / BAD).symlink_to(outside)
+    (runs / GOOD / "link").symlink_to(outside)
+    assert page(table, sort="bytes")["runs"][1]["bytes"] == 0
+    for run in (BAD, GOOD):
+        table.delete(run, ())
+    assert not list(runs.iterdir())
+    assert (outside / "run.json").exists()
+
+
+@pytest.mark.parametrize("run", ["none", "", ".", "..", "../runs", MAILBOXES, "\0"])
+def test_nothing_but_a_run_is_deleted(table, runs, run):
+    (runs / MAILBOXES).mkdir()
+    before = sorted(runs.iterdir())
+    with pytest.raises(RunNotFoundError):
+        table.delete(run, ())
+    assert sorted(runs.iterdir()) == before
+
+
+def test_a_failed_deletion_says_why(table, runs, monkeypatch):
+    def fails(_path, *_rest):
+        raise PermissionError(13, "Permission denied", str(runs / GOOD / "code.py"))
+
+    monkeypatch.setattr("pathlib.Path.rename", fails)
+    with pytest.raises(RefusedError, match=r"nothing has changed: 'code.py': Permission denied; check"):
+        table.delete(GOOD, ())
+    assert ids(page(table)) == [GOOD]
+    monkeypatch.undo()
+    monkeypatch.setattr("shutil.rmtree", fails)
+    with pytest.raises(RefusedError, match=r"no longer listed, but .* removed: 'code.py': Permission denied; correct"):
+        table.delete(GOOD, ())
+    assert ids(page(table)) == []
+    monkeypatch.undo()
+    [left] = runs.iterdir()
+    assert left.name.startswith(DELETED)
+    remove_leftovers(runs)
+    assert not list(runs.iterdir())
+
+
+def test_notes_that_cannot_be_written_are_refused_with_the_reason(table, runs, monkeypatch):
+    def full(_path, _data, **_options):
+        raise OSError(28, "No space left on device", "notes.json")
+
+    monkeypatch.setattr("farandole.runs.notes.write_atomically", full)
+    with pytest.raises(RefusedError, match="'notes.json': No space left on device; check the free space"):
+        table.change(GOOD, {**EDIT, "name": "new"}, ())
+
+
+def test_a_series_is_read_again_only_after_a_change(table, runs):
+    first, *_ = some_runs(runs)
+    page(table)
+    settle()
+    (runs / first / VIEW).write_text(view(first, loss=[4.0]))
+    with opened(runs) as read:
+        row = page(table)["runs"][2]
+        settle()
+    assert read == [f"{first}/{VIEW}"]
+    assert row["series"] == {"loss": {"last": 4.0, "lowest": 4.0, "highest": 4.0}}
+
+
+async def test_a_run_is_renamed_tagged_and_deleted_by_the_routes(server, runs):
+    row = await server.ask("PATCH", f"runs/{GOOD}", json={**EDIT, "name": "<b>best</b>", "tags": ["paper"]})
+    assert misfit(row, wire_runs.RunRow) is None
+    assert (row["name"], row["tags"]) == ("<b>best</b>", ["paper"])
+    table = await server.ask("GET", "table?tag=paper&sort=series.loss.last&descending=1&offset=0&limit=9")
+    assert misfit(table, wire_runs.RunTable) is None
+    assert [one["name"] for one in table["runs"]] == ["<b>best</b>"]
+    assert (await server.ask("GET", "runs"))["runs"][0]["name"] == "<b>best</b>"
+    assert (await server.ask("GET", f"runs/{GOOD}"))["view"]["name"] == "<b>best</b>"
+    for body in ({"tags": ["a" * 10_000]}, {"name": 1}, {"status": "failed"}):
+        refused = await server.ask("PATCH", f"runs/{GOOD}", 400, json=body)
+        assert (refused["code"], misfit(refused, wire.Problem)) == ("invalid", None)
+    refused = await server.ask("GET", "table?sort=other", 400)
+    assert (refused["code"], "'other'" in refused["message"]) == ("invalid", True)
+    write_run(runs, BAD, status="running", ended=None, driver=this_process())
+    refused = await server.ask("DELETE", f"runs/{BAD}", 409)
+    assert (refused["code"], refused["runs"]) == ("runs_go_on", [BAD])
+    assert await server.ask("DELETE", f"runs/{GOOD}", 204) == ""
+    for method, body in (("PATCH", EDIT), ("DELETE", None)):
+        assert (await server.ask(method, f"runs/{GOOD}", 404, json=body))["code"] == "unknown"
+    await server.ask("DELETE", f"runs/{BAD}/series", 405)
+    assert [path.name for path in runs.iterdir()] == [BAD]
+
+
+async def test_leftovers_are_removed_when_a_server_starts(tmp_path, monkeypatch, runs):
+    (runs / GOOD).rename(runs / f"{DELETED}0123")
+    (runs / f"{DELETED}link").symlink_to(tmp_path)
+    async with panel_server(tmp_path, monkeypatch):
+        [thread] = [one for one in threading.enumerate() if one.name == "farandole-leftovers"] or [None]
+        if thread is not None:
+            thread.join(DEADLINE)
+    assert not list(runs.iterdir())
+    assert tmp_path.exists()
+
+
+def test_a_run_is_changed_while_it_goes_on(table, runs):
+    run = RunStore(runs).create(code="", backend="torch", size=1, workers=["c-w0"], name="digits")
+    assert table.change(run.id, {"name": "best"}, ())["status"] == "running"
+    run.finish(Status.FINISHED)
+    [row] = page(table, Filter(text="digits"))["runs"]
+    assert (row["name"], row["status"]) == ("best", "finished")
+
+
+@pytest.mark.release
+async def test_5_000_runs_are_read_once_and_their_first_rows_are_small(tmp_path, runs, server):
+    names = [f"series-{number}" for number in range(20)]
+    config = {"lr": 0.1, "batch": 32, "optimizer": "sgd"}
+    where = {"notebook": "/home/ada/work/digits.ipynb", "kernel": str(uuid.uuid4()), "cell": str(uuid.uuid4())}
+    for number in range(5_000):
+        run = f"20260102-{number:06d}-abcd"
+        folder = write_run(runs, run, name=f"digits {number}", config=config, **where)
+        (folder / VIEW).write_text(view(run, **{name: [float(f"{number / 7:.6g}")] * 20 for name in names}))
+    with opened(runs) as read:
+        table = await server.ask("GET", "table")
+        settle()
+    assert (len(table["runs"]), table["total"], len(server.answers[-1]) < 200_000) == (50, 5_001, True)
+    # The list of runs in the side bar may read a run.json at the same time.
+    assert max(Counter(read).values()) <= 2
+    assert max(count for name, count in Counter(read).items() if name.endswith(VIEW)) == 1
+    with opened(runs) as read:
+        again = await server.ask("GET", "table")
+        await server.ask("GET", "table?sort=series.series-3.highest&limit=100")
+        settle()
+    assert not read
+    assert again["series"] == sorted([*names, "loss"])
+    assert len(server.answers[-1].encode()) <= 200_000

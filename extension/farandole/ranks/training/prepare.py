@@ -31,8 +31,8 @@ def prepare(
     - The model is moved to :func:`farandole.device`. All ranks start with rank 0's parameters, buffers and optimizer
       state.
     - Each backward pass averages the gradients over all ranks, unless ``sync`` selects another mode. The loss must be a
-      mean over the batch. Gradients are weighted by the size of each rank's share, so that a step has the same effect as
-      a step on the whole batch.
+      mean over the batch. Gradients are weighted by the size of each rank's share, so that a step has the same effect
+      as a step on the whole batch.
     - The loader yields this rank's share of each batch, on the rank's device. If it shuffles, each epoch has a new
       order, which is the same on all ranks.
     - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may

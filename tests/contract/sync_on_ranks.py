@@ -65,6 +65,21 @@ def no_change_is_lost(payload: str) -> None:
     torch.testing.assert_close(parameter.detach(), total, rtol=0, atol=1e-3)
 
 
+def statistics_are_pooled() -> None:
+    """Train a batch normalization layer on different batches. Its statistics become those of all batches together."""
+    model: nn.Module = nn.Sequential(nn.BatchNorm1d(4, momentum=1.0), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    model, optimizer, _ = fd.prepare(model, optimizer, sync=fd.sync.local(every=1000))
+    batches = torch.randn(fd.size(), 1000, 4, generator=torch.Generator().manual_seed(0)) * 3 + 2
+    batches[0] += 5
+    model(batches[fd.rank()]).sum().backward()
+    optimizer.step()
+    local.average_now(optimizer)
+    together = batches.flatten(0, 1)
+    torch.testing.assert_close(model[0].running_mean, together.mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model[0].running_var, together.var(0), rtol=1e-2, atol=1e-2)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     form_world()
@@ -72,6 +87,7 @@ def main(folder: Path) -> None:
         torch.save(train(mode), folder / f"{name}.{fd.rank()}.pt")
     for payload in ("fp32", "fp16", "int8", "int4"):
         no_change_is_lost(payload)
+    statistics_are_pooled()
     leave_world()
 
 

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from farandole.ranks.training.sync.averager import Average, Averager
 from farandole.ranks.training.sync.modes import Local
+from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.world import world
 
 _attached: weakref.WeakKeyDictionary[Optimizer, LocalTraining] = weakref.WeakKeyDictionary()
@@ -53,6 +54,7 @@ class LocalTraining:
         self.waited = 0.0
         self._mode = mode
         self._averager = Averager(model, mode.payload)
+        self._statistics = BatchStatistics(model)
         self._world: int | None = None
         self._pending: Average | None = None
         self._last = 0
@@ -71,7 +73,7 @@ class LocalTraining:
     def average_now(self) -> None:
         """Wait for an average of the parameters as they are now. All ranks must call this method after the same step.
 
-        Afterwards the parameters of all ranks are equal.
+        Afterwards all ranks have equal parameters and equal statistics of batch normalization.
         """
         if self._world != world.current().times_left:
             return  # there was no step in this world, so the parameters are equal
@@ -79,6 +81,7 @@ class LocalTraining:
         average = self._start()
         with _Timer(self):
             self._averager.apply_at_once(average)
+            self._statistics.pool()
 
     def _before_step(self, *_: Any) -> None:
         left = world.current().times_left

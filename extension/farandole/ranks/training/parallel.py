@@ -15,7 +15,7 @@ from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
 from farandole.ranks.training.sync import compression, local
-from farandole.ranks.training.sync.modes import Local, Sync
+from farandole.ranks.training.sync.modes import Auto, Local, Sync
 from farandole.ranks.world import membership
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
@@ -101,7 +101,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
     if backend == "horovod":
         _refuse_bfloat16(model)
-    if isinstance(sync, Local):
+    if isinstance(sync, Auto | Local):
         _refuse_other_averages(model, optimizer)
     model.to(context.device())
     if backend == "none":
@@ -111,7 +111,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
         _broadcast_optimizer(optimizer)
     if optimizer is not None:
         local.detach(optimizer)  # an earlier run of the cell may have used another mode
-    if isinstance(sync, Local):
+    if isinstance(sync, Auto | Local):
         if optimizer is not None:
             local.attach(model, optimizer, sync)
         return model, optimizer

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training.sync import exchange
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
 from farandole.ranks.training.sync.vectors import ParameterVector
-from farandole.ranks.world import collectives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,27 +40,18 @@ class Averager:
     def __init__(self, model: nn.Module, payload: str) -> None:
         self._vector = ParameterVector(model.parameters())
         self._payload: Payload = PAYLOADS[payload]
-        shapes = [list(parameter.shape) for parameter in model.parameters()]
-        self._shapes = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()
         self.reference = torch.empty(0)
         self.bytes_sent = 0
         """Bytes that this rank has given to collectives. How often the network carries them depends on the backend."""
 
-    def restart(self, step: int) -> int:
-        """Take this rank's parameters, which are equal on all ranks, as the reference. Return the highest ``step``.
+    def use(self, payload: str) -> None:
+        """Send further changes in this payload."""
+        self._payload = PAYLOADS[payload]
 
-        All ranks must call this method. A rank that joins an elastic run learns the number of steps from it.
-
-        Raises:
-            UsageError: the models of the ranks have parameters of different shapes.
-        """
-        own = json.dumps([step, self._shapes]).encode()
-        each = [json.loads(row) for row in collectives.gather_bytes(own)]
-        if len({shapes for _, shapes in each}) > 1:
-            raise UsageError("fd.prepare: the ranks have different models; create the same model on all ranks.")
+    def restart(self) -> None:
+        """Take this rank's parameters, which are equal on all ranks, as the reference."""
         self.reference = self._vector.read()
         self._lost = torch.zeros_like(self.reference)
-        return max(step for step, _ in each)
 
     def start(self, step: int) -> Average:
         """Start an average of the parameters as they are now."""

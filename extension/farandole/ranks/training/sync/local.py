@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 import weakref
+from dataclasses import asdict
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
+from farandole.exceptions import UsageError
 from farandole.ranks.training.sync.averager import Average, Averager
-from farandole.ranks.training.sync.modes import Local
+from farandole.ranks.training.sync.modes import Auto, Local
 from farandole.ranks.training.sync.statistics import BatchStatistics
-from farandole.ranks.world import world
+from farandole.ranks.training.sync.trial import Trial
+from farandole.ranks.world import collectives, world
 
 _attached: weakref.WeakKeyDictionary[Optimizer, LocalTraining] = weakref.WeakKeyDictionary()
 
 
-def attach(model: nn.Module, optimizer: Optimizer, mode: Local) -> LocalTraining:
+def attach(model: nn.Module, optimizer: Optimizer, mode: Local | Auto) -> LocalTraining:
     """Average the parameters of ``model`` between the steps of ``optimizer``. Replaces an earlier call's averages."""
     detach(optimizer)
     training = _attached[optimizer] = LocalTraining(model, optimizer, mode)
@@ -49,12 +54,15 @@ class LocalTraining:
         waited: seconds that this rank has waited for averages.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Local) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Local | Auto) -> None:
         self.steps = 0
         self.waited = 0.0
-        self._mode = mode
-        self._averager = Averager(model, mode.payload)
+        self._trial = Trial() if isinstance(mode, Auto) else None
+        self._mode = mode if isinstance(mode, Local) else Local(every=1, delay=0, payload="fp32")
+        self._averager = Averager(model, self._mode.payload)
         self._statistics = BatchStatistics(model)
+        shapes = [list(parameter.shape) for parameter in model.parameters()]
+        self._shapes = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()
         self._world: int | None = None
         self._pending: Average | None = None
         self._last = 0
@@ -78,28 +86,64 @@ class LocalTraining:
         if self._world != world.current().times_left:
             return  # there was no step in this world, so the parameters are equal
         self._apply_pending()
-        average = self._start()
-        with _Timer(self):
-            self._averager.apply_at_once(average)
-            self._statistics.pool()
+        self._average_and_wait()
+        self._statistics.pool()
 
     def _before_step(self, *_: Any) -> None:
         left = world.current().times_left
         if self._world != left:
             # An average that was started in an earlier world does not end any more.
             self._pending = None
-            self.steps = self._last = self._averager.restart(self.steps)
+            self._agree()
+            self._averager.restart()
             self._world = left
+
+    def _agree(self) -> None:
+        """Use the number of steps and the mode of the rank with the most steps, which a new rank does not know.
+
+        Raises:
+            UsageError: the models of the ranks have parameters of different shapes.
+        """
+        mode = None if self._trial else asdict(self._mode)
+        own = {"steps": self.steps, "rate": self._highest_rate, "mode": mode, "shapes": self._shapes}
+        each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
+        if len({one["shapes"] for one in each}) > 1:
+            raise UsageError("fd.prepare: the ranks have different models; create the same model on all ranks.")
+        newest = max(each, key=lambda one: one["steps"])
+        self.steps = self._last = newest["steps"]
+        self._highest_rate = newest["rate"]
+        if newest["mode"] is None:
+            self._trial = Trial()
+        else:
+            self._use(Local(**newest["mode"]))
+
+    def _use(self, mode: Local) -> None:
+        self._trial, self._mode = None, mode
+        self._averager.use(mode.payload)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.steps += 1
+        if self._trial is not None:
+            self._continue_trial(self._trial)
+            return
         if self._pending is not None and self.steps - self._pending.step >= self._mode.delay:
             self._apply_pending()
         due = self._pending is None and self.steps - self._last >= self._interval(optimizer)
         if self.steps <= self._mode.warmup or (due and self._mode.delay == 0):
-            self.average_now()
+            self._apply_pending()
+            self._average_and_wait()
         elif due:
             self._pending = self._start()
+
+    def _continue_trial(self, trial: Trial) -> None:
+        trial.time(self._average_and_wait)
+        if trial.complete:
+            self._use(trial.choose(self._averager.reference))
+
+    def _average_and_wait(self) -> None:
+        average = self._start()
+        with _Timer(self):
+            self._averager.apply_at_once(average)
 
     def _interval(self, optimizer: Optimizer) -> int:
         rate = max(float(group["lr"]) for group in optimizer.param_groups)

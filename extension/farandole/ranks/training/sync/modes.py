@@ -80,6 +80,13 @@ class Local(Sync):
             )
 
 
+@dataclass(frozen=True)
+class Auto(Sync):
+    """As `Local`, with an interval and a payload that are chosen after the first steps."""
+
+    name: ClassVar[str] = "auto"
+
+
 def parsed(sync: object) -> Sync:
     """Return the mode that the argument ``sync`` of ``fd.prepare`` stands for.
 
@@ -92,7 +99,8 @@ def parsed(sync: object) -> Sync:
         return Step()
     hint = " Call the function, e.g. sync=fd.sync.local(every=16)." if callable(sync) else ""
     raise UsageError(
-        f'fd.prepare: sync is {sync!r:.60}; it must be "step", fd.sync.compressed(...) or fd.sync.local(...).{hint}'
+        f'fd.prepare: sync is {sync!r:.60}; it must be "step", fd.sync.auto(), fd.sync.local(...) or '
+        f"fd.sync.compressed(...).{hint}"
     )
 
 

@@ -12,6 +12,8 @@ from IPython.utils.capture import capture_output
 
 from tests.cells import train
 
+START = "start --local --ranks 2 --backend torch"
+
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
@@ -20,7 +22,7 @@ def shell(tmp_path_factory):
         InteractiveShell.clear_instance()
         shell = InteractiveShell.instance()
         shell.run_line_magic("load_ext", "farandole")
-        shell.run_line_magic("cluster", "start --local --ranks 2 --backend torch")
+        shell.run_line_magic("cluster", START)
         yield shell
         shell.run_line_magic("cluster", "stop")
         InteractiveShell.clear_instance()
@@ -214,6 +216,9 @@ def test_a_detached_run_is_stopped(shell, tmp_path):
 
 
 def test_a_missing_name_on_a_replaced_rank_names_the_remedy(shell):
+    # With a new cluster, no rank has been replaced by an earlier test.
+    output_of(shell, "cluster", "stop")
+    output_of(shell, "cluster", START)
     error_of(shell, "%%distributed\nkept = 1")
     error, _ = error_of(shell, "%%distributed --ranks 1\nimport os\nos._exit(1)")
     assert isinstance(error, RankDiedError)

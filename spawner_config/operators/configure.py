@@ -14,6 +14,7 @@ from spawner_config.lifecycle.idle import KEPT
 from spawner_config.models import Variables
 from spawner_config.operators.notices import Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
+from spawner_config.origins.hosts import DANGER
 from spawner_config.settings import ROOT, SettingsError
 from spawner_config.shares import items
 
@@ -76,6 +77,7 @@ def configure_operators(
         limits=profile_set.limits.model_dump(),
         local=local,
         secure=bool((c.JupyterHub.get("tornado_settings") or {}).get("cookie_options", {}).get("secure")),
+        danger=DANGER if settings.one_origin else "",
     )
     _add(c, "services", _service(site, url, bind))
     _add(c, "load_roles", {"name": f"{SERVICE}-service", "scopes": SCOPES, "services": [SERVICE]})

@@ -36,6 +36,14 @@ def authenticator(database, **environment):
     return AccountAuthenticator(db=database, config=configured({**NATIVE, **environment}))
 
 
+def test_the_link_to_sign_up_does_not_hide_the_announcement_of_the_site():
+    c = Config()
+    c.JupyterHub.template_vars = {"announcement": "Lunch is at noon."}
+    configure_logins(c, {**NATIVE, "FARANDOLE_SIGNUP": "open"})
+    assert c.JupyterHub.template_vars["announcement"] == "Lunch is at noon."
+    assert c.JupyterHub.template_vars["announcement_login"].startswith('Lunch is at noon.<br><a href="/hub/signup">')
+
+
 def test_only_the_first_administrator_can_log_in(database):
     ours = authenticator(database)
     assert ours.get_user("ada").is_valid_password("a long enough one")

@@ -60,6 +60,12 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         config=True,
     )
     link_days = Integer(7, min=1, help="For how many days a one-time link for a password is valid.", config=True)
+    operators = List(
+        Unicode(),
+        help="The users who may open the operators' page, for example ['olga']. The hub's log names those at its start "
+        "who have no account.",
+        config=True,
+    )
     tls_servers = List(
         Unicode(),
         help="The host names of the TLS servers in front of the hub's proxy. Sign-ups through such a server count for "
@@ -75,6 +81,18 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         create_table(self.db)
         if not self.user_exists(self.first_admin):
             self._make_first_admin()
+        for name in map(self.normalize_username, self.operators):
+            if not self.user_exists(name):
+                self._warn_of_operator(name)
+
+    def _warn_of_operator(self, name: str) -> None:
+        """Say how an operator gets an account. Nobody can sign up with this name, because the hub gave it rights."""
+        refusal = self.refusal(name)
+        self.log.warning(
+            "FARANDOLE_OPERATORS names %r, which has no account, so nobody can log in with this name. %s",
+            name,
+            f"Correct the name, which {refusal}." if refusal else "Create the account at /hub/authorize.",
+        )
 
     def get_handlers(self, _app: Any) -> list[Any]:
         """Return this project's versions of NativeAuthenticator's pages."""

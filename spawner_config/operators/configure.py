@@ -85,6 +85,8 @@ def configure_operators(
     _add(c, "load_roles", {"name": f"{SERVICE}-service", "scopes": SCOPES, "services": [SERVICE]})
     access = {"name": OPERATORS, "scopes": [f"access:services!service={SERVICE}"], "groups": [OPERATORS]}
     _add(c, "load_roles", {**access, "users": ours.operators})
+    # Only hubs with accounts of their own have this class.
+    c.AccountAuthenticator.operators = ours.operators
     if ours.metrics_token:
         _add(c, "services", {"name": PROMETHEUS, "api_token": ours.metrics_token})
         _add(c, "load_roles", {"name": PROMETHEUS, "scopes": ["read:metrics"], "services": [PROMETHEUS]})

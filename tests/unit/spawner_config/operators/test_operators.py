@@ -46,7 +46,9 @@ def test_the_settings_name_operators_and_the_token_of_prometheus(
 ) -> None:
     monkeypatch.setenv("FARANDOLE_OPERATORS", "ada, grace ,")
     monkeypatch.setenv("FARANDOLE_METRICS_TOKEN", TOKEN)
-    hub = configured(tmp_path)
+    c = Config()
+    hub = configured(tmp_path, c)
+    assert c.AccountAuthenticator.operators == ["ada", "grace"]
     assert [role.get("users") for role in hub.load_roles] == [None, ["ada", "grace"], None]
     assert hub.services[1] == {"name": "prometheus", "api_token": TOKEN}
     assert hub.load_roles[2]["scopes"] == ["read:metrics"]

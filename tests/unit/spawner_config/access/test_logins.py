@@ -47,7 +47,7 @@ def test_the_link_to_sign_up_does_not_hide_the_announcement_of_the_site():
 def test_operators_without_an_account_are_named_with_the_remedy(database, caplog):
     config = configured(NATIVE)
     config.AccountAuthenticator.operators = ["Ada", "olga", "no name"]
-    ours = AccountAuthenticator(db=database, config=config)
+    ours = AccountAuthenticator(db=database, config=config, log=logging.getLogger())
     [olga, wrong] = [record.getMessage() for record in caplog.records if "FARANDOLE_OPERATORS" in record.getMessage()]
     assert olga.startswith("FARANDOLE_OPERATORS names 'olga', which has no account")
     assert olga.endswith("Create the account at /hub/authorize.")
@@ -56,7 +56,7 @@ def test_operators_without_an_account_are_named_with_the_remedy(database, caplog
     caplog.clear()
     ours.add_account("olga")
     config.AccountAuthenticator.operators = ["olga"]
-    AccountAuthenticator(db=database, config=config)
+    AccountAuthenticator(db=database, config=config, log=logging.getLogger())
     assert "FARANDOLE_OPERATORS" not in caplog.text
 
 

@@ -70,6 +70,13 @@ class Stop(StopHandler):
         """Accept the requests of these tests."""
 
 
+class Usage(UsageHandler):
+    @property
+    def xsrf_token(self) -> bytes:
+        """A token that needs no cookie of the hub."""
+        return b"x"
+
+
 @pytest.fixture
 def hub(tmp_path: Path) -> Hub:
     return Hub(Notices(tmp_path))
@@ -93,7 +100,7 @@ async def service(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
     shared = {"office": office}
     metrics = ("/metrics", MetricsHandler, {**shared, "tokens": auth})
-    server = HTTPServer(Application([("/", UsageHandler, shared), ("/stop", Stop, shared), metrics]))
+    server = HTTPServer(Application([("/", Usage, shared), ("/stop", Stop, shared), metrics]))
     sock, port = bind_unused_port()
     server.add_socket(sock)
     yield f"http://127.0.0.1:{port}"

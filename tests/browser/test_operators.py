@@ -82,7 +82,7 @@ def test_an_open_jupyterlab_leads_to_the_reason(hub: RunningHub, chromium: Brows
         page, lab = olgas.new_page(), adas.new_page()
         log_in(lab, hub, "ada", "/hub/home")
         lab.goto(url_of(hub.url, "/user/ada/lab"))
-        expect(lab.get_by_role("menuitem", name="File", exact=True)).to_be_visible(timeout=60_000)
+        expect(lab.locator(".lm-MenuBar-itemLabel", has_text="Kernel")).to_be_visible(timeout=60_000)
         log_in(page, hub, "olga", "/services/operators/")
         page.get_by_role("button", name="Stop the notebook server of ada").click()
         form = page.get_by_role("dialog")

@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.services.contents.fileio import FileManagerMixin
-from jupyter_server.utils import to_os_path
+from jupyter_server.utils import ApiPath, to_os_path
 from tornado import web
 
 from farandole.exceptions import UsageError
@@ -63,7 +63,7 @@ class TemplateHandler(PanelHandler):
             await ensure_async(self.contents_manager.save(model, path))
         except web.HTTPError:
             if isinstance(self.contents_manager, FileManagerMixin):
-                Path(to_os_path(path, self.contents_manager.root_dir)).unlink(missing_ok=True)
+                Path(to_os_path(ApiPath(path), self.contents_manager.root_dir)).unlink(missing_ok=True)
             raise
         return path
 
@@ -74,7 +74,7 @@ class TemplateHandler(PanelHandler):
             unused: str = await ensure_async(manager.increment_filename(f"{name}.ipynb", folder, insert="-"))
             return unused
         try:
-            return create_unused(Path(to_os_path(folder, manager.root_dir)), name)
+            return create_unused(Path(to_os_path(ApiPath(folder), manager.root_dir)), name)
         except OSError as exc:
             raise UsageError(
                 f"nothing can be written to the folder {folder[:200]!r} ({exc.strerror}); choose another folder"

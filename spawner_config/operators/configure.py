@@ -107,8 +107,8 @@ class NoticesOfUser:
 
 
 def created(user: Any) -> datetime | None:
-    """Return when a user was added to the hub, None if the database does not say so. It has times without a zone."""
-    time: datetime | None = user.created
+    """Return when a user was added to the hub, None if it is not known, as of services. The database has no zones."""
+    time: datetime | None = getattr(user, "created", None)
     return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 

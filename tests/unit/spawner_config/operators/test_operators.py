@@ -158,6 +158,8 @@ def test_the_hubs_pages_show_a_users_notices_as_text(tmp_path: Path) -> None:
     notices.add("ada", Notice(by="<i>olga</i>", at=datetime.now(UTC), text="<script>&"))
     shown = NoticesOfUser(notices)
     assert shown(None) == shown(SimpleNamespace(name="grace", created=None)) == ""
+    # Requests with the token of a service have a service in place of a user.
+    assert shown(SimpleNamespace(name="prometheus")) == ""
     text = shown(SimpleNamespace(name="ada", created=None))
     assert "message from &lt;i&gt;olga&lt;/i&gt;: &lt;script&gt;&amp;" in text
 

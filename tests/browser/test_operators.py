@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.lab import ARTIFACTS
 from tests.browser.test_panel import AXE, FAULTS
+from tests.clients.hosts import url_of
 from tests.hub import RunningHub, run_hub
 
 if TYPE_CHECKING:
@@ -74,3 +75,25 @@ def test_an_operator_stops_a_server_with_the_keyboard(hub: RunningHub, chromium:
 
         log_in(grace, hub, "grace", "/hub/home")
         expect(grace.get_by_text("olga stopped your notebook server. Reason: The machine restarts.")).to_be_visible()
+
+
+def test_an_open_jupyterlab_leads_to_the_reason(hub: RunningHub, chromium: Browser) -> None:
+    with chromium.new_context() as olgas, chromium.new_context() as adas:
+        page, lab = olgas.new_page(), adas.new_page()
+        log_in(lab, hub, "ada", "/hub/home")
+        lab.goto(url_of(hub.url, "/user/ada/lab"))
+        expect(lab.locator(".lm-MenuBar-itemLabel", has_text="Kernel")).to_be_visible(timeout=60_000)
+        log_in(page, hub, "olga", "/services/operators/")
+        page.get_by_role("button", name="Stop the notebook server of ada").click()
+        form = page.get_by_role("dialog")
+        form.get_by_label("Text for the user:").fill("The machine moves.")
+        form.get_by_role("button", name="Stop", exact=True).click()
+        expect(page.get_by_role("status")).to_have_text("Stopped servers of ada: notebook.", timeout=60_000)
+
+        # JupyterLab notices it with its next request for the list of kernels, and cannot read the hub's answer.
+        lost = lab.get_by_role("dialog").filter(has_text="is not running")
+        expect(lost).to_be_visible(timeout=120_000)
+        with adas.expect_page() as opened:
+            lost.get_by_role("button", name="Restart").click()
+        text = "olga stopped your notebook server. Reason: The machine moves."
+        expect(opened.value.get_by_text(text)).to_be_visible()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +9,13 @@ import pytest
 from hub.process import local_session, processes_of, wait_until
 from spawner_config.operators.configure import SCOPES
 from spawner_config.operators.site import VARIABLE
+from tests.clients.operators import act, page_of
 from tests.hub import RunningHub, run_hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import requests
-
-    from tests.clients.browser import Browser
 
 TOKEN = "0123456789abcdef" * 4
 REASON = "The machine <b>moves</b> & restarts."
@@ -39,18 +37,6 @@ def servers(hub: RunningHub) -> None:
     hub.start_notebook("ada")
     hub.start_worker(hub.token_for("ada"), "ada", "main-w0", profile="cpu-2")
     hub.start_notebook("grace")
-
-
-def page_of(hub: RunningHub, browser: Browser) -> requests.Response:
-    return browser._session.get(f"{hub.url}/services/operators/", timeout=30)
-
-
-def act(hub: RunningHub, browser: Browser, action: str, *, origin: str = "", **fields: str) -> requests.Response:
-    """Submit the page's form."""
-    token = re.search(r'name="_xsrf" value="([^"]+)"', page_of(hub, browser).text)
-    data = {"_xsrf": token[1] if token else "", **fields}
-    headers = {"Origin": origin or hub.url}
-    return browser._session.post(f"{hub.url}/services/operators/{action}", data=data, headers=headers, timeout=60)
 
 
 def metrics(hub: RunningHub, headers: dict[str, str], session: requests.Session | None = None) -> requests.Response:

@@ -22,7 +22,7 @@ NOTES = "notes.json"
 LONGEST_NAME = 200
 MOST_TAGS = 20
 LONGEST_TAG = 50
-LONGEST_NOTES = 10_000
+LONGEST_STORED_NOTES = 10_000
 NOT_IN_NAMES = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories of control characters, of halves of characters, and of separators of lines and paragraphs."""
 
@@ -49,7 +49,7 @@ class RunNotes:
             raise UsageError(f"a run may have at most {MOST_TAGS} tags, not {len(tags):,}; remove some of them")
         for tag in tags:
             _check_text("a tag", tag, LONGEST_TAG)
-        _check_length("the notes", self.notes, LONGEST_NOTES)
+        _check_length("the notes", self.notes, LONGEST_STORED_NOTES)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RunNotes:

@@ -24,11 +24,11 @@ from farandole.server.panel.wire_runs import ConfigValue
 NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
-LONGEST_TEXT = 10_000
+LONGEST_LISTED_TEXT = 10_000
 """Maximum length of a string in the list, such as an error, in characters."""
 MOST_NOTICES = 100
 MOST_CONFIG = 50
-LONGEST_CONFIG = 200
+LONGEST_LISTED_CONFIG = 200
 """Maximum length of the name or the text of a hyper-parameter in the list, in characters."""
 SHOWN = "id", "name", "error", "started", "ended", "backend", "cluster", "size", "kernel", "cell", "resumed_from"
 
@@ -209,8 +209,8 @@ def _version(path: Path) -> tuple[int, ...]:
 def _slim(info: RunInfo) -> RunInfo:
     """Return a run's info without fields that may be large, because the cache may contain thousands of runs."""
     texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
-    short: dict[str, Any] = {name: text[:LONGEST_TEXT] for name, text in texts.items()}
-    notices = tuple(notice[:LONGEST_TEXT] for notice in info.notices[-MOST_NOTICES:])
+    short: dict[str, Any] = {name: text[:LONGEST_LISTED_TEXT] for name, text in texts.items()}
+    notices = tuple(notice[:LONGEST_LISTED_TEXT] for notice in info.notices[-MOST_NOTICES:])
     config = dict(islice(_plain(info.config), MOST_CONFIG))
     return replace(info, **short, notices=notices, config=config, results={}, options={}, versions={}, git=None)
 
@@ -219,4 +219,4 @@ def _plain(config: Mapping[str, Any]) -> Iterable[tuple[str, ConfigValue]]:
     """Yield the hyper-parameters, with long texts cut. Values that JSON or a page cannot represent become text."""
     for name, value in config.items():
         simple = value is None or isinstance(value, bool) or is_number(value)
-        yield name[:LONGEST_CONFIG], value if simple else str(value)[:LONGEST_CONFIG]
+        yield name[:LONGEST_LISTED_CONFIG], value if simple else str(value)[:LONGEST_LISTED_CONFIG]

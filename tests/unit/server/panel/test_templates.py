@@ -10,6 +10,7 @@ import nbformat
 import pytest
 from farandole.server.panel import wire_runs
 from farandole.server.panel.routes.templates import HUB_START, LOCAL_START, NAMES, notebook
+from tornado import web
 
 from tests.panel import PanelHub, panel_server
 from tests.unit.server.panel.test_wire import misfit
@@ -96,6 +97,35 @@ async def test_a_notebook_gets_an_unused_name_in_the_folder(server):
     assert saved["cells"] == notebook("plain-ddp", hub=True)["cells"]
     in_root = await server.ask("POST", "templates/plain-ddp", 201, json={"folder": ""})
     assert in_root == {"path": "plain-ddp.ipynb"}
+
+
+async def test_notebooks_that_are_created_at_the_same_time_get_different_names(server):
+    root = root_of(server)
+    (root / "plain-ddp.ipynb").symlink_to(root / "nowhere")
+    asks = (server.ask("POST", "templates/plain-ddp", 201, json={"folder": ""}) for _ in range(4))
+    made = {one["path"] for one in await asyncio.gather(*asks)}
+    assert made == {f"plain-ddp-{number}.ipynb" for number in range(1, 5)}
+    for path in made:
+        assert json.loads((root / path).read_text(encoding="utf-8"))["cells"]
+    assert not (root / "nowhere").exists()
+
+
+async def test_a_notebook_that_cannot_be_saved_leaves_no_file(server, monkeypatch):
+    async def full(*_arguments):
+        raise web.HTTPError(507, "The disk is full.")
+
+    monkeypatch.setattr(server.app.contents_manager, "save", full)
+    await server.ask("POST", "templates/plain-ddp", 507, json={"folder": ""})
+    assert not list(root_of(server).glob("*.ipynb"))
+
+
+async def test_a_folder_that_cannot_be_written_is_named(server, monkeypatch):
+    def refuse(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("farandole.server.panel.routes.templates.create_unused", refuse)
+    answer = await server.ask("POST", "templates/plain-ddp", 400, json={"folder": ""})
+    assert "nothing can be written to the folder '' (Permission denied)" in answer["message"]
 
 
 def root_of(server):

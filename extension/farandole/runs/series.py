@@ -12,8 +12,11 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from farandole.exceptions import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
     import pandas as pd
 
@@ -221,8 +224,7 @@ class RankTable:
 
     def frame(self, rank: int) -> pd.DataFrame:
         """Return the reports as a data frame with the columns rank, time, step, epoch and one for each series."""
-        import pandas as pd
-
+        pd = import_pandas()
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
         for name, whole in (("step", self.step), ("epoch", self.epoch)):
             steps = pd.Series(list(whole), dtype="float64").clip(-LARGEST_WHOLE, LARGEST_WHOLE)
@@ -230,6 +232,17 @@ class RankTable:
         for name, column in self.columns.items():
             frame[name] = pd.Series(list(column.values), index=list(column.rows), dtype="float64")
         return frame
+
+
+def import_pandas() -> ModuleType:
+    """Return pandas, which is imported only when it is needed, because the import takes long. Raises UsageError."""
+    try:
+        import pandas as pd
+    except ImportError as exc:
+        raise UsageError(
+            "data frames need pandas, which cannot be imported in the notebook's environment; run `%pip install pandas`"
+        ) from exc
+    return pd
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:

@@ -10,8 +10,9 @@ import type * as wire from "../src/wire";
 import { example } from "./examples";
 
 const view = example<wire.RunMessage>("run").view;
-const flat = { mean: [1, 2, 3], low: [0, 1, 2], high: [2, 3, 4], bad: 0, bad_x: [], ranks: null, last: 3 };
-const loss: wire.Series = { ...flat, name: "loss", x_label: "step", x: [0, 1, 2], time: [1, 2, 4], epoch: [0, 1, 1] };
+const flat = { mean: [1, 2, 3], low: [0, 1, 2], high: [2, 3, 4], bad: 0, bad_x: [], ranks: null };
+const ends = { last: 3, lowest: 0, highest: 3, epoch: [0, 1, 1] };
+const loss: wire.Series = { ...flat, ...ends, name: "loss", x_label: "step", x: [0, 1, 2], time: [1, 2, 4] };
 
 function plot(series: Charted, smoothing = 0, high?: number): Plot {
   const range = high === undefined ? null : { label: series.x_label, low: 0, high };

@@ -36,7 +36,10 @@ class RunSeries(TypedDict):
 
 
 class ReportedValues(TypedDict):
-    """The last, lowest and highest mean over the ranks of a series. Values that are not finite do not count."""
+    """The values of a series: the mean over the ranks of their last values, and the extremes of all values of all ranks.
+
+    Values that are not finite do not count.
+    """
 
     last: float | None
     lowest: float | None

@@ -35,6 +35,16 @@ describe("axes", () => {
     expect(onAxis(series, "epoch").x).toEqual([2, 2.5, 3, 3.5]);
     expect(axesOf([series])).toEqual(["reported", "epoch"]);
   });
+  test("a point that is the mean over several epochs is in the middle of them", () => {
+    // Epochs 0 to 11 of 8 steps each, in points of 32 steps.
+    const series = { ...loss, x: [15.5, 47.5, 79.5], epoch: [3, 7, 11], time: [] };
+    const places = onAxis(series, "epoch").x.map(Number);
+    [2, 6, 10].forEach((middle, n) => expect(Math.abs((places[n] ?? 0) - middle)).toBeLessThanOrEqual(0.5));
+  });
+  test("a report of a single step has the place of its epoch, even if epochs are left out", () => {
+    const series = { ...loss, x: [0, 500, 1000], epoch: [0, 5, 10], time: [] };
+    expect(onAxis(series, "epoch").x).toEqual([0, 5, 10]);
+  });
   test("the lines and marks of ranks move too", () => {
     const moved = onAxis({ ...loss, bad_x: [2], ranks: { 1: { x: [1, 2], mean: [5, 6] } } }, "time");
     expect([moved.x_label, moved.bad_x, moved.ranks?.[1]?.x]).toEqual(["seconds", [4], [2, 4]]);

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from hub.services.operators.client import HubClient
+    from hub.services.operators.measures import Homes
     from spawner_config.operators.site import Site
 
 CSP = "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; form-action 'self'; {1}"
@@ -42,7 +43,7 @@ class Office:
     origin: str
     """The origin of the hub's pages, or an empty string if all users share one."""
     notices: Notices
-    homes: Any = None
+    homes: Homes | None = None
     outcomes: dict[str, str] = field(default_factory=dict)
     """What became of each operator's last action, until the operator's next page shows it."""
 

@@ -15,7 +15,7 @@ from farandole.protocol import Kind, Report, Status, check_usage, report_from_js
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
-from farandole.runs.series import RankTable, Series, drawn, import_pandas
+from farandole.runs.series import RankTable, Series, check_pandas, drawn
 from farandole.runs.writer import Nowhere, Sink, strict_json
 from farandole.times import duration_text
 
@@ -269,7 +269,9 @@ class Run:
 
         Times are in seconds since the epoch.
         """
-        pd = import_pandas()
+        check_pandas()
+        import pandas as pd
+
         with self._lock:
             frames = [table.frame(rank) for rank, table in sorted(self._tables.items()) if table.time]
         if not frames:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from farandole.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import ModuleType
 
     import pandas as pd
 
@@ -224,7 +224,9 @@ class RankTable:
 
     def frame(self, rank: int) -> pd.DataFrame:
         """Return the reports as a data frame with the columns rank, time, step, epoch and one for each series."""
-        pd = import_pandas()
+        check_pandas()
+        import pandas as pd
+
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
         for name, whole in (("step", self.step), ("epoch", self.epoch)):
             steps = pd.Series(list(whole), dtype="float64").clip(-LARGEST_WHOLE, LARGEST_WHOLE)
@@ -234,15 +236,10 @@ class RankTable:
         return frame
 
 
-def import_pandas() -> ModuleType:
-    """Return pandas, which is imported only when it is needed, because the import takes long. Raises UsageError."""
-    try:
-        import pandas as pd
-    except ImportError as exc:
-        raise UsageError(
-            "data frames need pandas, which cannot be imported in the notebook's environment; run `%pip install pandas`"
-        ) from exc
-    return pd
+def check_pandas() -> None:
+    """Raise UsageError if pandas is missing, which only data frames need."""
+    if find_spec("pandas") is None:
+        raise UsageError("data frames need pandas, which the notebook's environment lacks; run `%pip install pandas`")
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:

@@ -33,7 +33,7 @@ from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
-from farandole.runs.series import import_pandas
+from farandole.runs.series import check_pandas
 from farandole.runs.view import extremes
 from farandole.runs.view_files import VIEW, ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
@@ -246,9 +246,11 @@ class RunStore:
 
 def frame_of(runs: Sequence[RunInfo]) -> pd.DataFrame:
     """Return a data frame with a row for each of these runs. `load_runs` describes the columns."""
-    pd = import_pandas()
+    check_pandas()
+    import pandas as pd
+
     basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
-    parts = {"config": [info.config for info in runs], **_columns_of_series(runs)}
+    parts: dict[str, list[Any]] = {"config": [info.config for info in runs], **_columns_of_series(runs)}
     more = [pd.DataFrame(rows, index=basics.index).add_prefix(f"{part}.") for part, rows in parts.items()]
     return pd.concat([basics, *more], axis=1)
 

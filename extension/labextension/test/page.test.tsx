@@ -141,7 +141,10 @@ async function pass(milliseconds: number): Promise<void> {
 /** Make the server answer the next requests for the table only when the returned functions are called. */
 function slowly(): ((table: wire.RunTable) => void)[] {
   const waiting: ((table: wire.RunTable) => void)[] = [];
-  harness.answers["table"] = () => new Promise<wire.RunTable>((resolve) => waiting.push(resolve));
+  harness.answers["table"] = () =>
+    new Promise<wire.RunTable>((resolve) => {
+      waiting.push(resolve);
+    });
   return waiting;
 }
 

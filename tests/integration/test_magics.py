@@ -114,6 +114,7 @@ def test_the_same_cell_runs_with_another_learning_rate(shell):
     assert "config.only_on_rank_1" not in rows
     _, listed = output_of(shell, "runs", "")
     assert "lr=0.01, bach=8, batch=64" in str(listed)
+    assert listed.dataframe().set_index("id").loc[other.id, "config.lr"] == 0.01
 
 
 def test_a_failed_training_cell_saves_its_picture_and_raises(shell):

@@ -15,7 +15,7 @@ from farandole.protocol import Kind, Report, Status, check_usage, report_from_js
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
-from farandole.runs.series import RankTable, Series, drawn
+from farandole.runs.series import RankTable, Series, check_pandas, drawn
 from farandole.runs.writer import Nowhere, Sink, strict_json
 from farandole.times import duration_text
 
@@ -269,6 +269,7 @@ class Run:
 
         Times are in seconds since the epoch.
         """
+        check_pandas()
         import pandas as pd
 
         with self._lock:

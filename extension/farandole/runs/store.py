@@ -33,6 +33,8 @@ from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
+from farandole.runs.series import check_pandas
+from farandole.runs.view import extremes
 from farandole.runs.view_files import VIEW, ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
 from farandole.suggestions import did_you_mean
@@ -239,13 +241,18 @@ class RunStore:
 
     def load_runs(self) -> pd.DataFrame:
         """Return a data frame with a row for each run, newest first. `load_runs` describes the columns."""
-        import pandas as pd
+        return frame_of(self.list())
 
-        runs = self.list()
-        basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
-        config = pd.DataFrame([info.config for info in runs], index=basics.index).add_prefix("config.")
-        series = pd.DataFrame([_last_values(info) for info in runs], index=basics.index).add_prefix("series.")
-        return pd.concat([basics, config, series], axis=1)
+
+def frame_of(runs: Sequence[RunInfo]) -> pd.DataFrame:
+    """Return a data frame with a row for each of these runs. `load_runs` describes the columns."""
+    check_pandas()
+    import pandas as pd
+
+    basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
+    parts: dict[str, list[Any]] = {"config": [info.config for info in runs], **_columns_of_series(runs)}
+    more = [pd.DataFrame(rows, index=basics.index).add_prefix(f"{part}.") for part, rows in parts.items()]
+    return pd.concat([basics, *more], axis=1)
 
 
 def load_runs(folder: Path | None = None) -> pd.DataFrame:
@@ -256,7 +263,8 @@ def load_runs(folder: Path | None = None) -> pd.DataFrame:
     - id, name, status, size, backend and cluster;
     - started (seconds since the epoch), and seconds, the duration of the run, which is unknown for a lost run;
     - ``config.NAME`` for each hyper-parameter;
-    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank.
+    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank;
+    - ``lowest.NAME`` and ``highest.NAME`` for each series, with the extremes of all values of all ranks.
 
     Runs that cannot be read are left out with a warning.
     """
@@ -269,15 +277,31 @@ def _basics(info: RunInfo) -> tuple[Any, ...]:
     return info.id, info.name, status, info.started, seconds, info.size, info.backend, info.cluster
 
 
-def _last_values(info: RunInfo) -> dict[str, float]:
-    """Return the last value of each series from ``view.json`` or, if it cannot be read, from all reports."""
+def _columns_of_series(runs: Sequence[RunInfo]) -> dict[str, list[dict[str, float]]]:
+    """Return the values of the series of each run, by the prefix of the columns."""
+    found = [_values(info) for info in runs]
+    return {
+        part: [{name: values[place] for name, values in one.items()} for one in found]
+        for place, part in enumerate(("series", "lowest", "highest"))
+    }
+
+
+def _values(info: RunInfo) -> dict[str, tuple[float, ...]]:
+    """Return the last, lowest and highest value of each series.
+
+    They are in ``view.json``. If this file cannot be read, all reports are read.
+    """
     try:
         series = read_json(info.folder, VIEW)["series"]
-        return {one["name"]: math.nan if one["last"] is None else float(one["last"]) for one in series}
-    except (OSError, ValueError, LookupError, TypeError, OverflowError):
+        return {one["name"]: tuple(map(_number, (one["last"], *extremes(one)))) for one in series}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError):
         run = Run(info, "")
         feed(run)
-        return {one.name: one.last for one in run.series(by_rank=False)}
+        return {one.name: (one.last, one.low, one.high) for one in run.series(by_rank=False)}
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:

@@ -10,8 +10,9 @@ import type * as wire from "../src/wire";
 import { example } from "./examples";
 
 const view = example<wire.RunMessage>("run").view;
-const flat = { mean: [1, 2, 3], low: [0, 1, 2], high: [2, 3, 4], bad: 0, bad_x: [], ranks: null, last: 3 };
-const loss: wire.Series = { ...flat, name: "loss", x_label: "step", x: [0, 1, 2], time: [1, 2, 4], epoch: [0, 1, 1] };
+const flat = { mean: [1, 2, 3], low: [0, 1, 2], high: [2, 3, 4], bad: 0, bad_x: [], ranks: null };
+const ends = { last: 3, lowest: 0, highest: 3, epoch: [0, 1, 1] };
+const loss: wire.Series = { ...flat, ...ends, name: "loss", x_label: "step", x: [0, 1, 2], time: [1, 2, 4] };
 
 function plot(series: Charted, smoothing = 0, high?: number): Plot {
   const range = high === undefined ? null : { label: series.x_label, low: 0, high };
@@ -33,6 +34,16 @@ describe("axes", () => {
     const series = { ...loss, x: [0, 5, 10, 15], epoch: [2, 2, 3, 3], time: [] };
     expect(onAxis(series, "epoch").x).toEqual([2, 2.5, 3, 3.5]);
     expect(axesOf([series])).toEqual(["reported", "epoch"]);
+  });
+  test("a point that is the mean over several epochs is in the middle of them", () => {
+    // Epochs 0 to 11 of 8 steps each, in points of 32 steps.
+    const series = { ...loss, x: [15.5, 47.5, 79.5], epoch: [3, 7, 11], time: [] };
+    const places = onAxis(series, "epoch").x.map(Number);
+    [2, 6, 10].forEach((middle, n) => expect(Math.abs((places[n] ?? 0) - middle)).toBeLessThanOrEqual(0.5));
+  });
+  test("a report of a single step has the place of its epoch, even if epochs are left out", () => {
+    const series = { ...loss, x: [0, 500, 1000], epoch: [0, 5, 10], time: [] };
+    expect(onAxis(series, "epoch").x).toEqual([0, 5, 10]);
   });
   test("the lines and marks of ranks move too", () => {
     const moved = onAxis({ ...loss, bad_x: [2], ranks: { 1: { x: [1, 2], mean: [5, 6] } } }, "time");

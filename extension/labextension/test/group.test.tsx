@@ -11,8 +11,9 @@ import type * as wire from "../src/wire";
 import { example } from "./examples";
 
 const view = example<wire.RunMessage>("run").view;
-const flat = { mean: [1, 2, 3, 4], low: [1, 2, 3, 4], high: [1, 2, 3, 4], bad: 0, bad_x: [], ranks: null, last: 4 };
-const loss: wire.Series = { ...flat, name: "loss", x_label: "step", x: [0, 10, 20, 30], time: [1, 2, 4, 8], epoch: [] };
+const flat = { mean: [1, 2, 3, 4], low: [1, 2, 3, 4], high: [1, 2, 3, 4], bad: 0, bad_x: [], ranks: null };
+const ends = { last: 4, lowest: 1, highest: 4, epoch: [] };
+const loss: wire.Series = { ...flat, ...ends, name: "loss", x_label: "step", x: [0, 10, 20, 30], time: [1, 2, 4, 8] };
 const accuracy = { ...loss, name: "accuracy" };
 
 let root: HTMLElement;

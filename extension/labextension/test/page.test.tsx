@@ -130,6 +130,66 @@ test("the table is fetched again when the runs change", async () => {
   expect(rows().map((row) => row.querySelector(".fd-link")?.textContent)).toEqual(["two", "one"]);
 });
 
+/** Let the time of fake timers pass. */
+async function pass(milliseconds: number): Promise<void> {
+  await act(async () => {
+    await jest.advanceTimersByTimeAsync(milliseconds);
+  });
+  await answered();
+}
+
+/** Make the server answer the next requests for the table only when the returned functions are called. */
+function slowly(): ((table: wire.RunTable) => void)[] {
+  const waiting: ((table: wire.RunTable) => void)[] = [];
+  harness.answers["table"] = () =>
+    new Promise<wire.RunTable>((resolve) => {
+      waiting.push(resolve);
+    });
+  return waiting;
+}
+
+const shownNames = () => rows().map((row) => row.querySelector(".fd-link")?.textContent);
+
+test("while values are still being read, the page says so, and asks again until all are known", async () => {
+  jest.useFakeTimers();
+  await open(() => ({ ...named("one")(), complete: false }));
+  expect(harness.root.textContent).toContain("1 run · Values of some runs are still being read…");
+  await pass(1000);
+  expect(asked()).toHaveLength(2);
+  harness.answers["table"] = named("one");
+  await pass(1000);
+  expect(asked()).toHaveLength(3);
+  expect(harness.root.textContent).not.toContain("still being read");
+  await pass(30_000);
+  jest.useRealTimers();
+  expect(asked()).toHaveLength(3);
+});
+
+test("a slow answer is waited for, and the question is asked again if the runs have changed since", async () => {
+  const waiting = slowly();
+  await open();
+  await harness.receive({ kind: "runs", runs: [], total: 1 });
+  await harness.receive({ kind: "runs", runs: [], total: 2 });
+  expect(asked()).toHaveLength(1);
+  harness.answers["table"] = named("two", "one");
+  waiting[0]?.(named("one")());
+  await answered();
+  expect(asked()).toHaveLength(2);
+  expect(shownNames()).toEqual(["two", "one"]);
+});
+
+test("the answer to a question about another order is dropped", async () => {
+  await open(named("one"));
+  const waiting = slowly();
+  await harness.click("button", "Name");
+  harness.answers["table"] = named("by status");
+  await harness.click("button", "Status");
+  await answered();
+  waiting[0]?.(named("by name")());
+  await answered();
+  expect(shownNames()).toEqual(["by status"]);
+});
+
 test("the chosen columns are kept", async () => {
   await open();
   await harness.click("checkbox", "Notes");

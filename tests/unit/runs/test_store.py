@@ -176,10 +176,11 @@ def test_a_row_for_each_run(store):
     rows = load_runs(store.folder).set_index("id")
     basics = ["name", "status", "started", "seconds", "size", "backend", "cluster"]
     assert list(rows.columns[:7]) == basics
-    assert sorted(rows.columns[7:]) == ["config.batch", "config.lr", "series.loss"]
+    assert sorted(rows.columns[7:]) == ["config.batch", "config.lr", "highest.loss", "lowest.loss", "series.loss"]
     assert rows.loc[one.id][["name", "status", "size", "config.lr", "series.loss"]].tolist() == [
         "one", "finished", 2, 0.1, 1.0
     ]  # fmt: skip
+    assert rows.loc[one.id, ["lowest.loss", "highest.loss"]].tolist() == [0.5, 1.5]
     assert rows.loc[one.id, "seconds"] == one.ended - one.started
     assert math.isnan(rows.loc[two.id, "config.lr"])
     assert math.isnan(rows.loc[two.id, "series.loss"])
@@ -193,6 +194,34 @@ def test_without_a_readable_view_the_reports_are_read(store, content):
     view = run.folder / "view.json"
     view.unlink() if content is None else view.write_text(content)
     assert store.load_runs()["series.loss"].tolist() == [0.25]
+
+
+@pytest.mark.parametrize("stored", ["view", "view without extremes", "no view"])
+def test_the_best_values_of_a_long_run_are_those_of_single_reports(store, stored):
+    run = create(store)
+    for step in range(10_000):
+        report(run, 0, step, -7.0 if step == 5_003 else 9.0 if step == 5_004 else 1.0)
+    run.finish(Status.FINISHED)
+    view = run.folder / "view.json"
+    content = json.loads(view.read_text())
+    assert min(content["series"][0]["mean"]) > 0.5
+    if stored == "view without extremes":
+        series = [{key: one[key] for key in one.keys() - {"lowest", "highest"}} for one in content["series"]]
+        view.write_text(json.dumps({**content, "series": series}))
+    if stored == "no view":
+        view.unlink()
+    [row] = store.load_runs().to_dict("records")
+    assert [row[f"{part}.loss"] for part in ("series", "lowest", "highest")] == [1.0, -7.0, 9.0]
+
+
+def test_without_pandas_the_error_names_the_remedy(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    run = create(store)
+    report(run, 0, 1, 0.25)
+    run.finish(Status.FINISHED)
+    for frame in (store.load_runs, run.dataframe):
+        with pytest.raises(UsageError, match="need pandas, .*run `%pip install pandas`"):
+            frame()
 
 
 def test_with_a_view_the_reports_are_not_read(store):

@@ -7,9 +7,8 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from farandole.protocol import Kind, is_number
@@ -21,6 +20,7 @@ from farandole.runs.run import Run
 from farandole.runs.view import series_view, view_of
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire, wire_runs
+from farandole.server.panel.versions import Version, versions_of
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
@@ -36,8 +36,6 @@ USAGE = {
     "sent": "sent_bytes",
 }
 """The key of the values in usage records, by the name of the series."""
-
-Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +53,10 @@ class Charts:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}
         self._making = threading.Lock()
 
-    def version(self, info: RunInfo, *, by_rank: bool = False) -> Version:
+    def version(self, info: RunInfo, *, by_rank: bool = False) -> tuple[Version, ...]:
         """Return a version that changes whenever the view of a run changes: the times and sizes of the run's files."""
-        paths = [info.folder / name for name in (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))]
-        return tuple(number for path in paths for number in _stat(path))
+        names = (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))
+        return versions_of(info.folder / name for name in names)
 
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
         """Return the view of a run. If ``by_rank`` is True, each series contains a line for each rank."""
@@ -194,10 +192,3 @@ def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     return (record for line in lines if (record := parsed_line(line)) is not None)
-
-
-def _stat(path: Path) -> Version:
-    with suppress(OSError):
-        stat = path.lstat()
-        return (stat.st_mtime_ns, stat.st_size)
-    return (0, 0)

@@ -200,8 +200,10 @@ class Series(TypedDict):
     """The mean, minimum and maximum of a metric over the ranks.
 
     A series has at most 600 points, and the line of one rank has at most 300. ``bad`` counts NaN and infinite values,
-    and ``bad_x`` contains their positions. ``time`` (in seconds since the start of the run) and ``epoch`` (if ``x`` is
-    the step) have one value per point, or none if they are unknown. ``ranks`` is null unless requested.
+    and ``bad_x`` contains their positions. ``last`` is the mean over the ranks of their last values; ``lowest`` and
+    ``highest`` are the extremes of all values of all ranks. ``time`` (in seconds since the start of the run) and
+    ``epoch`` (if ``x`` is the step) have one value per point, or none if they are unknown. ``ranks`` is null unless
+    requested.
     """
 
     name: str
@@ -209,6 +211,8 @@ class Series(TypedDict):
     bad: int
     bad_x: Numbers
     last: float | None
+    lowest: float | None
+    highest: float | None
     x: Numbers
     mean: Numbers
     low: Numbers

@@ -36,7 +36,10 @@ class RunSeries(TypedDict):
 
 
 class ReportedValues(TypedDict):
-    """The last, lowest and highest mean over the ranks of a series. Values that are not finite do not count."""
+    """The values of a series. Values that are not finite do not count.
+
+    ``last`` is the mean over the ranks of their last values; ``lowest`` and ``highest`` are the extremes of all values.
+    """
 
     last: float | None
     lowest: float | None
@@ -54,11 +57,16 @@ class RunRow(RunSummary):
 
 
 class RunTable(TypedDict):
-    """A part of the table of runs. ``series``, ``config`` and ``tags`` are the names that occur in all of the table."""
+    """A part of the table of runs. ``series``, ``config`` and ``tags`` are the names that occur in all of the table.
+
+    While the server still reads values of runs, ``complete`` is false: runs whose value is unknown are sorted last,
+    series and disk use may be missing from the rows, and names may be missing. The page then asks again.
+    """
 
     runs: list[RunRow]
     offset: int
     total: int
+    complete: bool
     series: list[str]
     config: list[str]
     tags: list[str]

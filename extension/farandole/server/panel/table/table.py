@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from farandole.runs.notes import change_notes
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.runs import MOST, NEWEST, Filter, RunIndex
-from farandole.server.panel.table.background import Background
+from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.table.columns import Columns
 from farandole.server.panel.table.deletion import hide, remove
 from farandole.server.panel.table.disk_use import DiskUse
@@ -25,6 +26,8 @@ LONGEST_TEXT = 200
 """Maximum length of the name and of the error in a row, in characters."""
 LONGEST_NOTES = 1_000
 """Maximum length of the notes in a row, in characters. The response to a change has them in full."""
+WAIT_SECONDS = 0.5
+"""How long a response waits for values to sort by, and then for the values in its rows."""
 MOST_NAMES = 500
 """Maximum number of names of series, hyper-parameters or tags."""
 
@@ -37,7 +40,6 @@ class Table:
         self._values = SeriesValues(charts)
         self._disk_use = DiskUse()
         self._columns = Columns(index, self._values, self._disk_use)
-        self._background = Background()
         # Changes from several pages are made one after the other, so that none of them is lost.
         self._changing = threading.Lock()
 
@@ -51,21 +53,41 @@ class Table:
         offset: int = 0,
         limit: int = NEWEST,
     ) -> RunTable:
-        """Return a page of the table. The names of series are complete once all runs were read in the background."""
+        """Return a page of the table, which is not ``complete`` while values are still being read in the background."""
         infos = self._index.infos(self._index.ids())
         chosen = [info for info in infos if wanted.lets_through(info)]
+        complete = self._read_column(sort, chosen)
         ordered = self._columns.sorted(chosen, sort, descending=descending, active=active)
         shown = ordered[offset : offset + min(limit, MOST)]
-        rows = [self._row(info, active) for info in shown]
-        self._background.add("values", lambda: self._values.read(infos))
+        complete = self._read_rows(shown) and complete
+        # The names of the series come from all runs, also from those that the filter leaves out.
+        self._values.renew(infos)
+        complete = self._values.has_all(infos) and complete
         return {
-            "runs": rows,
+            "runs": [self._row(info, active) for info in shown],
             "offset": offset,
             "total": len(chosen),
+            "complete": complete,
             "series": _names(self._values.names(infos)),
             "config": _names(name for info in infos for name in info.config),
             "tags": _names(tag for info in infos for tag in info.tags),
         }
+
+    def _read_column(self, name: str, infos: Sequence[RunInfo]) -> bool:
+        """Read the values of a column for at most `WAIT_SECONDS`. Return whether the values of all runs are known."""
+        cache = self._columns.read_from(name)
+        if cache is None:
+            return True
+        cache.renew(infos).wait(WAIT_SECONDS)
+        return cache.has_all(infos)
+
+    def _read_rows(self, infos: Sequence[RunInfo]) -> bool:
+        """Read the values of some rows for at most `WAIT_SECONDS`. Return whether all of them are known."""
+        give_up = time.monotonic() + WAIT_SECONDS
+        caches: tuple[Cache[Any], ...] = (self._values, self._disk_use)
+        for read in [cache.renew(infos, urgent=True) for cache in caches]:
+            read.wait(max(0.0, give_up - time.monotonic()))
+        return all(cache.has_all(infos) for cache in caches)
 
     def change(self, run: str, edit: Mapping[str, Any], active: Collection[str]) -> RunRow:
         """Change the name, tags and notes of a run, and return its row with all of its notes.
@@ -82,7 +104,9 @@ class Table:
                     f"the name, tags and notes of run {run!r} cannot be written: {reason(exc)}; check the free space "
                     f"and the permissions of {info.folder}",
                 ) from exc
-        return self._row(self._index.find(run), active, longest_notes=len(notes.notes))
+        info = self._index.find(run)
+        self._read_rows([info])
+        return self._row(info, active, longest_notes=len(notes.notes))
 
     def delete(self, run: str, active: Collection[str]) -> None:
         """Delete a run that does not go on, even if its ``run.json`` is damaged.
@@ -128,7 +152,7 @@ class Table:
             "series": self._values.of(info),
             "tags": list(info.tags),
             "notes": _cut(info.notes, longest_notes),
-            "bytes": self._disk_use.of(info),
+            "bytes": self._disk_use.get(info),
         }
 
 

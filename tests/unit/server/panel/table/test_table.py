@@ -22,6 +22,7 @@ from farandole.server.panel import wire, wire_runs
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.runs import Filter, RunIndex
+from farandole.server.panel.table import disk_use, values
 from farandole.server.panel.table.deletion import DELETED, remove_leftovers
 from farandole.server.panel.table.table import Table
 
@@ -51,9 +52,19 @@ async def server(tmp_path, monkeypatch, runs):
         yield server
 
 
-def page(table, wanted=EVERY, *, active=(), **options):
+def part(table, wanted=EVERY, *, active=(), **options):
+    """Return a page of the table, from which values may be missing."""
     found = table.page(active=active, wanted=wanted, **options)
     assert misfit(json.loads(json.dumps(found)), wire_runs.RunTable) is None
+    return found
+
+
+def page(table, wanted=EVERY, **options):
+    """Return a complete page of the table. Ask again until it is complete, as the page in the browser does."""
+    give_up = time.monotonic() + DEADLINE
+    while not (found := part(table, wanted, **options))["complete"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
     return found
 
 
@@ -105,8 +116,6 @@ def some_runs(runs):
 def test_a_row_has_values_config_notes_and_disk_use(table, runs):
     first, second, third = some_runs(runs)
     change_notes(runs / first, {"name": "best", "tags": ["paper"], "notes": "lr was right"})
-    assert page(table)["runs"][2]["bytes"] is None
-    settle()
     found = page(table)
     assert ids(found) == [third, second, first]
     row = found["runs"][2]
@@ -149,13 +158,90 @@ def test_rows_without_a_value_come_last_in_either_direction(table, runs, column,
         assert "".join(run[14] for run in found) == order
 
 
-def test_rows_are_sorted_by_disk_use_at_once(table, runs):
+@pytest.fixture
+def slow(monkeypatch):
+    """Let each read of a view or of a folder's size wait, except the first ones. Return the names of the runs."""
+    reads, enough = [], threading.Event()
+    free = threading.Semaphore(100)
+    view_of, size_of = values.read_view, disk_use._size
+
+    def waiting(read):
+        def slowly(folder, *rest):
+            if not free.acquire(blocking=False):
+                assert enough.wait(DEADLINE)
+            reads.append(folder.name)
+            return read(folder, *rest)
+
+        return slowly
+
+    monkeypatch.setattr(values, "read_view", waiting(view_of))
+    monkeypatch.setattr(disk_use, "_size", waiting(size_of))
+    yield reads, enough
+    enough.set()
+    settle()
+
+
+def many_runs(runs, count):
+    """Write runs whose losses and sizes grow with their ids."""
+    shutil.rmtree(runs / GOOD)
+    for number in range(count):
+        folder = write_run(runs, f"20260101-{number:06d}-aaaa")
+        (folder / VIEW).write_text(view(folder.name, loss=[float(number)]))
+        (folder / "more").write_bytes(bytes(1_000 * number))
+
+
+@pytest.mark.parametrize("column", ["series.loss.lowest", "bytes"])
+def test_a_sorted_page_does_not_wait_until_all_values_are_read(table, runs, slow, column):
+    many_runs(runs, 300)
+    reads, enough = slow
+    begun = time.monotonic()
+    found = part(table, sort=column, limit=5)
+    assert time.monotonic() - begun < DEADLINE / 2
+    assert (found["complete"], found["total"], len(found["runs"])) == (False, 300, 5)
+    assert len(reads) <= 100
+    # The newest runs are read first, so the oldest are not known yet and come last.
+    [last] = ids(part(table, sort=column, limit=1, offset=299))
+    assert last == "20260101-000000-aaaa"
+    enough.set()
+    found = page(table, sort=column, limit=5)
+    assert ids(found) == [f"20260101-{number:06d}-aaaa" for number in range(299, 294, -1)]
+    settle()
+    assert max(Counter(reads).values()) <= 2
+    assert [row["series"]["loss"]["lowest"] for row in page(table, sort=column, descending=False, limit=2)["runs"]] == [
+        0.0, 1.0
+    ]  # fmt: skip
+
+
+def test_the_rows_on_the_page_are_read_before_all_others(table, runs, slow):
+    many_runs(runs, 300)
+    part(table, sort="series.loss.lowest", limit=5)
+    reads, enough = slow
+    part(table, sort="name", descending=False, limit=5)
+    enough.set()
+    settle()
+    assert reads.index("20260101-000004-aaaa") < reads.index("20260101-000150-aaaa")
+
+
+def test_the_best_value_of_a_view_is_no_mean(table, runs):
+    folder = write_run(runs, BAD)
+    content = json.loads(view(BAD, loss=[2.0, 1.0, 1.5]))
+    [series] = content["series"]
+    series |= {"low": [2.0, -7.0, 1.5], "high": [2.0, 1.0, 9.0]}
+    best = {"last": 1.5, "lowest": -7.0, "highest": 9.0}
+    for more in ({}, {"lowest": -8.0, "highest": None}):
+        (folder / VIEW).write_text(json.dumps({**content, "series": [{**series, **more}]}))
+        assert page(table)["runs"][0]["series"]["loss"] == {**best, **more}
+
+
+def test_rows_are_sorted_by_disk_use(table, runs):
     some_runs(runs)
     (runs / "20260101-000001-aaaa" / "large").write_bytes(bytes(100_000))
     found = page(table, sort="bytes")
     assert ids(found)[0] == "20260101-000001-aaaa"
     assert found["runs"][0]["bytes"] > 100_000
     (runs / "20260101-000000-aaaa" / "larger").write_bytes(bytes(200_000))
+    page(table, sort="bytes")
+    settle()
     assert ids(page(table, sort="bytes"))[0] == "20260101-000000-aaaa"
 
 
@@ -221,7 +307,6 @@ def test_a_run_with_a_strange_view_gets_its_values_from_reports(table, runs, mak
     replaced(make, write_run(runs, BAD) / VIEW)
     with limited_memory(2_000_000_000):
         rows = page(table)["runs"]
-        settle()
     assert [row["series"] for row in rows] == [{"loss": {"last": 0.5, "lowest": 0.5, "highest": 0.5}}] * 2
 
 
@@ -331,6 +416,8 @@ def test_a_series_is_read_again_only_after_a_change(table, runs):
     settle()
     (runs / first / VIEW).write_text(view(first, loss=[4.0]))
     with opened(runs) as read:
+        page(table)
+        settle()
         row = page(table)["runs"][2]
         settle()
     assert read == [f"{first}/{VIEW}"]

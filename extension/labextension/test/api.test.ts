@@ -6,7 +6,10 @@ import { Api } from "../src/net/api";
 import { tableQuery } from "../src/net/filters";
 
 jest.mock("@jupyterlab/coreutils", () => ({ URLExt: { join: (...parts: string[]) => parts.join("/") } }));
-jest.mock("@jupyterlab/services", () => ({}));
+jest.mock("@jupyterlab/services", () => ({ ServerConnection: { makeRequest: jest.fn() } }));
+const { makeRequest } = jest.requireMock<{ ServerConnection: { makeRequest: jest.Mock } }>(
+  "@jupyterlab/services",
+).ServerConnection;
 
 const EVENTS = "wss://hub/user/ada/farandole/panel/events";
 
@@ -37,4 +40,13 @@ test("a request for the table names what is set", () => {
     text: "cnn",
     sort: "name",
   });
+});
+
+test("a search can be aborted", async () => {
+  makeRequest.mockResolvedValue({ ok: true, status: 200, text: () => Promise.resolve('{"matches": []}') });
+  const { signal } = new AbortController();
+  const api = new Api({ baseUrl: "/user/ada" } as ServerConnection.ISettings);
+  expect(await api.searchLogs("a run", "loss: 0", "0,1", signal)).toEqual({ matches: [] });
+  const address = "/user/ada/farandole/panel/runs/a%20run/search?text=loss%3A+0&limit=1000&ranks=0%2C1";
+  expect(makeRequest.mock.calls).toEqual([[address, { method: "GET", signal }, { baseUrl: "/user/ada" }]]);
 });

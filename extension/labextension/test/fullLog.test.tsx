@@ -3,6 +3,7 @@
 import { act } from "react";
 
 import { FullLog } from "../src/components/logs/fullLog";
+import { RequestError } from "../src/net/requestError";
 import type * as wire from "../src/wire";
 import { Harness } from "./harness";
 
@@ -64,6 +65,25 @@ test("a match loads the part of the log around it, and Enter shows the next one 
   expect(harness.get("log", "Log of rank 1").querySelector("[aria-current]")?.textContent).toBe("line 12000");
   await press("Enter", true);
   expect(harness.get("log", "Log of rank 0")).toBeTruthy();
+});
+
+test("a search is aborted when the user looks for another text or closes the log, and shows no problem", async () => {
+  const signals: AbortSignal[] = [];
+  const endless = (_id: string, _text: string, _ranks: string, signal: AbortSignal) => {
+    signals.push(signal);
+    const problem = { code: "unreachable", message: "aborted", runs: [] } as const;
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(new RequestError(problem, 0))));
+  };
+  for (const text of ["first", "second"]) {
+    harness.answers["searchLogs"] = endless;
+    await harness.type("searchbox", "Search in the log", text);
+    await act(() => new Promise((done) => setTimeout(done, 400)));
+  }
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
+  harness.close();
+  await act(() => new Promise((done) => setTimeout(done)));
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, true]);
+  expect(harness.model.state.problems).toEqual([]);
 });
 
 test("a search without matches says so", async () => {

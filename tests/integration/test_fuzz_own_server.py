@@ -120,6 +120,7 @@ WATCH = st.fixed_dictionaries(
     {"kind": st.just("watch"), "seen": st.booleans() | VALUE},
     optional={
         "runs": st.lists(TEXT | st.just(GOOD), max_size=3) | VALUE,
+        "followed": st.lists(TEXT | st.just(GOOD), max_size=3) | VALUE,
         "by_rank": st.booleans() | VALUE,
         "logs": st.lists(LOG, max_size=3) | VALUE,
     },

@@ -120,7 +120,7 @@ test("the defaults are those of the schema", () => {
 
 test("JupyterLab shows a failed run with its error, and opens the run", async () => {
   await start();
-  expect(lab.subscribe).toHaveBeenLastCalledWith({ runs: [active.id] });
+  expect(lab.subscribe).toHaveBeenLastCalledWith({ followed: [active.id] });
   lab.list(failed);
   const [text, type, options] = emit.mock.calls[0] ?? [];
   expect([text, type]).toEqual(["first-cnn has failed: ValueError: <b>no</b>", "error"]);

@@ -52,9 +52,11 @@ test("a problem is shown once, and the last three are kept", () => {
 });
 
 test("runs and logs without a subscription are removed", () => {
-  const state = forget(reduce(reduce(EMPTY, run), log), [run.id], [`run ${run.id} 1`]);
-  expect(state.views).toEqual({});
-  expect(state.logs).toEqual({});
+  const followed = example<wire.FollowedMessage>("followed");
+  const full = [run, log, followed].reduce<PanelState>(reduce, EMPTY);
+  expect(full.followed).toEqual({ [run.id]: followed });
+  const state = forget(full, { runs: [run.id], followed: [run.id], logs: [`run ${run.id} 1`] });
+  expect([state.views, state.followed, state.logs]).toEqual([{}, {}, {}]);
 });
 
 test("a run without a driver can be active", () => {

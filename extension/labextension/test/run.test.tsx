@@ -132,3 +132,18 @@ test("a missing run shows an error", async () => {
   expect(harness.root.textContent).toContain(problem.message);
   expect(harness.root.textContent).toContain("This run cannot be shown");
 });
+
+test("of a run that is only followed, the page keeps the news until it follows the run no more", async () => {
+  const news = example<wire.FollowedMessage>("followed");
+  const settle = () => act(async () => void (await Promise.resolve()));
+  await harness.receive(news);
+  expect(harness.model.state.followed).toEqual({});
+  const unfollow = harness.model.subscribe({ followed: [news.id] });
+  await settle();
+  expect(harness.watches.at(-1)?.followed).toEqual([news.id]);
+  await harness.receive(news);
+  expect(harness.model.state.followed).toEqual({ [news.id]: news });
+  unfollow();
+  await settle();
+  expect(harness.model.state.followed).toEqual({});
+});

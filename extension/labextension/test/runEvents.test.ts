@@ -7,7 +7,7 @@ import { example } from "./examples";
 
 const MINUTE = 60_000;
 const listed = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;
-const viewed = example<wire.RunMessage>("run");
+const heard = example<wire.FollowedMessage>("followed");
 
 /** Return a run of this test, which is active unless `changes` say otherwise. */
 function run(changes: Partial<wire.RunSummary> = {}): wire.RunSummary {
@@ -32,9 +32,8 @@ class Page {
     this.state = reduce(this.state, { kind: "runs", runs, total: runs.length }, this.now);
     return this.events();
   }
-  view(summary: wire.RunSummary, view: Partial<wire.RunView> = {}): string[] {
-    const message = { ...viewed, id: summary.id, summary, view: { ...viewed.view, series: [], ...view } };
-    this.state = reduce(this.state, message, this.now);
+  hear(summary: wire.RunSummary, news: Partial<wire.FollowedMessage> = {}): string[] {
+    this.state = reduce(this.state, { ...heard, id: summary.id, summary, bad: {}, ...news }, this.now);
     return this.events();
   }
   wait(minutes: number): string[] {
@@ -51,10 +50,6 @@ function describeEvent({ kind, run: { id }, series }: RunEvent): string {
   return [id, kind, ...series].join(" ");
 }
 
-function series(name: string, bad: number): wire.Series {
-  return { ...(viewed.view.series[0] as wire.Series), name, bad };
-}
-
 describe("the end of a run", () => {
   test.each([
     ["finished", "ended"],
@@ -66,7 +61,7 @@ describe("the end of a run", () => {
     expect(page.list(run())).toEqual([]);
     expect(page.list(ended(status))).toEqual([`new ${kind}`]);
     expect(page.list(ended(status))).toEqual([]);
-    expect(page.view(ended(status))).toEqual([]);
+    expect(page.hear(ended(status))).toEqual([]);
     expect(page.follower.ids).toEqual([]);
     expect(page.list(ended(status))).toEqual([]);
   });
@@ -99,10 +94,10 @@ describe("the end of a run", () => {
   test("is an event if the list omits the run because of 51 newer runs", () => {
     const newer = Array.from({ length: 51 }, (_, n) => ({ ...ended("finished"), id: `newer ${n}`, started: 3000 + n }));
     const page = new Page(...newer, run());
-    page.view(run());
+    page.hear(run());
     page.state = reduce(page.state, { kind: "runs", runs: newer.slice(1), total: 52 }, page.now);
     expect(page.events()).toEqual([]);
-    expect(page.view(ended("failed"))).toEqual(["new failed"]);
+    expect(page.hear(ended("failed"))).toEqual(["new failed"]);
     expect(page.follower.ids).toEqual([]);
   });
 
@@ -118,60 +113,56 @@ describe("NaN", () => {
   test("is an event once for each run, with the names of the series", () => {
     const page = new Page();
     page.list(run());
-    expect(page.view(run(), { series: [series("loss", 0), series("accuracy", 0)] })).toEqual([]);
-    expect(page.view(run(), { series: [series("loss", 1), series("accuracy", 0)] })).toEqual(["new nan loss"]);
-    expect(page.view(run(), { series: [series("loss", 2), series("accuracy", 1)] })).toEqual([]);
+    expect(page.hear(run(), { bad: {} })).toEqual([]);
+    expect(page.hear(run(), { bad: { loss: 1 } })).toEqual(["new nan loss"]);
+    expect(page.hear(run(), { bad: { loss: 2, accuracy: 1 } })).toEqual([]);
   });
 
-  test("in the first view is an event only if the run has started since the page was opened", () => {
+  test("in the first news is an event only if the run has started since the page was opened", () => {
     const page = new Page(run({ id: "old", started: 1000 }));
-    expect(page.view(run({ id: "old" }), { series: [series("loss", 3)] })).toEqual([]);
+    expect(page.hear(run({ id: "old" }), { bad: { loss: 3 } })).toEqual([]);
     page.list(run({ id: "old" }), run());
-    expect(page.view(run(), { series: [series("loss", 3)] })).toEqual(["new nan loss"]);
-    expect(page.view(run({ id: "old" }), { series: [series("loss", 4)] })).toEqual(["old nan loss"]);
+    expect(page.hear(run(), { bad: { loss: 3 } })).toEqual(["new nan loss"]);
+    expect(page.hear(run({ id: "old" }), { bad: { loss: 4 } })).toEqual(["old nan loss"]);
   });
 
   test("in the last report is an event after the end", () => {
     const page = new Page();
     page.list(run());
     expect(page.list(ended("finished"))).toEqual(["new ended"]);
-    expect(page.view(ended("finished"), { series: [series("loss", 1)] })).toEqual(["new nan loss"]);
+    expect(page.hear(ended("finished"), { bad: { loss: 1 } })).toEqual(["new nan loss"]);
   });
 });
 
 describe("a run without activity", () => {
   test("is an event once, after the given minutes", () => {
     const page = new Page(run());
-    page.view(run());
+    page.hear(run());
     expect(page.wait(9)).toEqual([]);
     expect(page.wait(1)).toEqual(["new hung"]);
     expect(page.wait(30)).toEqual([]);
   });
 
-  test.each<[string, Partial<wire.RunView>]>([
-    ["a report", { series: [series("loss", 0)] }],
-    ["progress", { progress: [{ name: "epoch", done: 1, total: 2, seconds_left: null }] }],
-    ["a line of output", { ranks: viewed.view.ranks.map((rank) => ({ ...rank, log: ["a line"] })) }],
-  ])("is none after %s", (_, activity) => {
+  test("is none after a sign of life", () => {
     const page = new Page(run());
-    page.view(run());
+    page.hear(run());
     page.wait(9);
-    page.view(run(), activity);
+    page.hear(run(), { activity: "another" });
     expect(page.wait(9)).toEqual([]);
     expect(page.wait(1)).toEqual(["new hung"]);
   });
 
-  test("is none while the usage of its ranks is all that changes", () => {
+  test("is an event although its name changes, or the page has connected again", () => {
     const page = new Page(run());
-    page.view(run());
+    page.hear(run());
     page.wait(9);
-    page.view(run(), { ranks: viewed.view.ranks.map((rank) => ({ ...rank, cpu: 99, memory: 1 })), elapsed: 600 });
+    page.hear(run({ name: "renamed" }));
     expect(page.wait(1)).toEqual(["new hung"]);
   });
 
   test("is none while the page has no connection or the computer is suspended", () => {
     const page = new Page(run());
-    page.view(run());
+    page.hear(run());
     page.state = { ...page.state, connection: "lost" };
     expect(page.wait(60)).toEqual([]);
     page.state = { ...page.state, connection: "open" };
@@ -179,9 +170,9 @@ describe("a run without activity", () => {
     expect(page.events()).toEqual([]);
   });
 
-  test("is none if the run has no driver, and therefore no view that could change", () => {
+  test("is none if the run has no driver, and therefore no news", () => {
     const page = new Page(run({ status: "lost" }));
-    page.view(run({ status: "lost" }));
+    page.hear(run({ status: "lost" }));
     expect(page.wait(60)).toEqual([]);
   });
 });

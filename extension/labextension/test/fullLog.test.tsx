@@ -3,8 +3,10 @@
 import { act } from "react";
 
 import { FullLog } from "../src/components/logs/fullLog";
+import { LogPage } from "../src/components/logs/logPage";
 import { RequestError } from "../src/net/requestError";
 import type * as wire from "../src/wire";
+import { example } from "./examples";
 import { Harness } from "./harness";
 
 const ID = "20260921-142640-9c1e";
@@ -104,4 +106,17 @@ test("markup in a log is text", async () => {
   await harness.receive({ kind: "log", part: { ...part(0, 0), text, next: text.length, size: text.length } });
   expect(rows().map((row) => row.textContent)).toEqual([text.trim()]);
   expect(harness.root.querySelector("img")).toBeNull();
+});
+
+test("the tab is named by the run and the rank, also after the run was renamed", async () => {
+  const setTitle = jest.fn();
+  harness.answers["run"] = () => example<wire.RunDetail>("run-detail");
+  await harness.open(true, <LogPage id={ID} rank={1} setTitle={setTitle} />);
+  await act(() => new Promise((done) => setTimeout(done)));
+  expect(setTitle).toHaveBeenLastCalledWith("Log of first-cnn, rank 1");
+  await harness.type("combobox", "Log of", "0");
+  expect(setTitle).toHaveBeenLastCalledWith("Log of first-cnn, rank 0");
+  const { runs, ...rest } = example<wire.RunsMessage>("runs");
+  await harness.receive({ ...rest, runs: runs.map((run) => (run.id === ID ? { ...run, name: "best" } : run)) });
+  expect(setTitle).toHaveBeenLastCalledWith("Log of best, rank 0");
 });

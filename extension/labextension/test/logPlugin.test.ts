@@ -6,6 +6,9 @@ import type { ReactElement } from "react";
 import type { PanelContext } from "../src/components/context";
 import { ENGLISH } from "../src/i18n";
 import { openLog } from "../src/plugins/logs";
+import { EMPTY } from "../src/state/reducer";
+import type * as wire from "../src/wire";
+import { example } from "./examples";
 
 jest.mock("@jupyterlab/apputils", () => ({
   MainAreaWidget: class {
@@ -24,19 +27,35 @@ jest.mock("@jupyterlab/ui-components", () => ({ LabIcon: jest.fn() }));
 
 interface Tab {
   id: string;
-  content: { render(): ReactElement<{ children: ReactElement<{ id: string; rank: number }> }> };
+  title: { label: string };
+  content: { render(): ReactElement<{ children: ReactElement<PageProps> }> };
 }
+
+interface PageProps {
+  id: string;
+  rank: number;
+  setTitle: (title: string) => void;
+}
+
+const { runs } = example<wire.RunsMessage>("runs");
+const named = runs[0] as wire.RunSummary;
+const pageOf = (tab: Tab | undefined) => tab?.content.render().props.children.props;
 
 test("the log of a run is a tab, which shows another rank when it is opened again", () => {
   const tabs: Tab[] = [];
   const activateById = jest.fn();
+  const model = { state: { ...EMPTY, runs } };
   const shell = { widgets: () => tabs, add: (tab: Tab) => tabs.push(tab), activateById };
   const open = (run: string, rank: number) =>
-    openLog({ shell } as unknown as JupyterFrontEnd, { trans: ENGLISH } as PanelContext, run, rank);
-  open("a", 0);
-  open("b", 0);
-  open("a", 3);
-  expect(tabs.map(({ id }) => id)).toEqual(["farandole-log-a", "farandole-log-b"]);
-  expect(tabs[0]?.content.render().props.children.props).toEqual({ id: "a", rank: 3 });
-  expect(activateById).toHaveBeenLastCalledWith("farandole-log-a");
+    openLog({ shell } as unknown as JupyterFrontEnd, { trans: ENGLISH, model } as unknown as PanelContext, run, rank);
+  open(named.id, 0);
+  open("old", 1);
+  open(named.id, 3);
+  expect(tabs.map(({ id }) => id)).toEqual([`farandole-log-${named.id}`, "farandole-log-old"]);
+  expect(pageOf(tabs[0])).toMatchObject({ id: named.id, rank: 3 });
+  expect(activateById).toHaveBeenLastCalledWith(`farandole-log-${named.id}`);
+  // The page has not received all runs, so it learns the names of the others from the server.
+  expect(tabs.map(({ title }) => title.label)).toEqual(["Log of first-cnn, rank 0", "Log of old, rank 1"]);
+  pageOf(tabs[1])?.setTitle("Log of the old run, rank 2");
+  expect(tabs[1]?.title.label).toBe("Log of the old run, rank 2");
 });

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+
+LOG = logging.getLogger(__name__)
 
 
 class Background:
@@ -25,7 +28,11 @@ class Background:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            job()
+            try:
+                job()
+            except Exception:
+                # The jobs that wait must be run although this one has failed.
+                LOG.exception("a background job of the table of runs has failed")
 
     def _next(self) -> Callable[[], object] | None:
         with self._lock:

@@ -113,3 +113,23 @@ test("the arrow keys read the values of a chart", () => {
   expect(chart.querySelector(".fd-tip")?.textContent).toBe("step 5mean 1");
   expect(chart.querySelectorAll(".fd-guide")).toHaveLength(1);
 });
+
+test("a download that fails says why, and the next one removes the message", async () => {
+  const click = jest.spyOn(HTMLAnchorElement.prototype, "click").mockImplementation();
+  Object.assign(URL, { createObjectURL: () => "blob:1", revokeObjectURL: jest.fn() });
+  Object.assign(HTMLImageElement.prototype, { decode: () => Promise.reject(new Error("no picture")) });
+  const chart = draw(loss);
+  const download = (format: string) =>
+    act(async () => {
+      [...chart.querySelectorAll<HTMLElement>(".fd-menu button")].find((one) => one.textContent === format)?.click();
+      for (let n = 0; n < 10; n += 1) await Promise.resolve();
+    });
+  await download("PNG");
+  expect(chart.querySelector("[role=alert]")?.textContent).toBe(
+    "This chart could not be downloaded as PNG. Error: no picture",
+  );
+  expect(click).not.toHaveBeenCalled();
+  await download("CSV");
+  expect(chart.querySelector("[role=alert]")).toBeNull();
+  expect(click).toHaveBeenCalledTimes(1);
+});

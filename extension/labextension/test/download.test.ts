@@ -90,18 +90,30 @@ describe("pictures", () => {
   });
   test("a picture that the browser cannot draw is an error", async () => {
     Object.assign(HTMLImageElement.prototype, { decode: () => Promise.resolve() });
-    HTMLCanvasElement.prototype.toBlob = (callback) => callback(null);
-    await expect(pngOf(svg(), plot(loss))).rejects.toThrow("the browser cannot draw this chart as PNG");
+    const getContext = jest.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
     HTMLCanvasElement.prototype.toBlob = (callback) => callback(new Blob(["png"]));
+    await expect(pngOf(svg(), plot(loss))).rejects.toThrow("the browser cannot draw this picture");
+    const drawImage = jest.fn();
+    getContext.mockReturnValue({ drawImage } as unknown as RenderingContext);
     expect((await pngOf(svg(), plot(loss))).size).toBe(3);
+    expect(drawImage).toHaveBeenCalledWith(expect.anything(), 0, 0, 640, 452);
+    HTMLCanvasElement.prototype.toBlob = (callback) => callback(null);
+    await expect(pngOf(svg(), plot(loss))).rejects.toThrow("the browser cannot draw this picture");
   });
-  test("a file has a plain name", () => {
+  test("a file has a plain name, and is kept until the browser has read it", () => {
+    jest.useFakeTimers();
     const clicked: string[] = [];
-    Object.assign(URL, { createObjectURL: () => "blob:1", revokeObjectURL: () => undefined });
+    const revokeObjectURL = jest.fn();
+    Object.assign(URL, { createObjectURL: () => "blob:1", revokeObjectURL });
     HTMLAnchorElement.prototype.click = function (this: HTMLAnchorElement) {
       clicked.push(this.download);
     };
     save("../größe/loss: 1", "csv", new Blob());
     expect(clicked).toEqual([".._größe_loss_1.csv"]);
+    jest.advanceTimersByTime(10_000);
+    expect(revokeObjectURL).not.toHaveBeenCalled();
+    jest.runAllTimers();
+    expect(revokeObjectURL).toHaveBeenCalledWith("blob:1");
+    jest.useRealTimers();
   });
 });

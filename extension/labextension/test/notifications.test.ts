@@ -9,6 +9,7 @@ import { join } from "node:path";
 
 import { ENGLISH } from "../src/i18n";
 import { Commands } from "../src/ids";
+import { refusalText } from "../src/plugins/browserNotifications";
 import { addNotifications, DEFAULTS } from "../src/plugins/notifications";
 import type { IPanelModel } from "../src/state/model";
 import { EMPTY, type PanelState } from "../src/state/reducer";
@@ -165,6 +166,28 @@ describe("the browser", () => {
     expect(lab.composite).toMatchObject({ browser: false });
     lab.list(failed);
     expect(BrowserNotification.shown).toEqual([]);
+  });
+
+  test("that has no notifications is explained", async () => {
+    Reflect.deleteProperty(window, "Notification");
+    await start();
+    await lab.command.execute();
+    expect(emit).toHaveBeenCalledWith(expect.stringContaining("shows no notifications"), "warning", expect.anything());
+    expect(lab.composite).toMatchObject({ browser: false });
+  });
+
+  test("that forbids what the settings ask for is explained once, and is not asked", async () => {
+    BrowserNotification.permission = "denied";
+    await start({ browser: true });
+    expect(emit).toHaveBeenCalledTimes(1);
+    expect(emit).toHaveBeenCalledWith(expect.stringContaining("The browser forbids"), "warning", expect.anything());
+    expect(BrowserNotification.requestPermission).not.toHaveBeenCalled();
+    lab.list(failed);
+    expect(emit).toHaveBeenLastCalledWith(expect.stringContaining("has failed"), "error", expect.anything());
+  });
+
+  test.each(["insecure", "unsupported", "denied"] as const)("%s is explained in a text that JupyterLab shows whole", (why) => {
+    expect(refusalText(ENGLISH, why).length).toBeLessThanOrEqual(140);
   });
 
   test("without a permission for the settings is asked by a button", async () => {

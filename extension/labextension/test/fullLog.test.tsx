@@ -69,11 +69,11 @@ test("a match loads the part of the log around it, and Enter shows the next one 
   expect(harness.get("log", "Log of rank 0")).toBeTruthy();
 });
 
-test("a search is aborted when the user looks for another text or closes the log, and shows no problem", async () => {
+test("a search is aborted when the text changes or the log is closed, which is no problem", async () => {
   const signals: AbortSignal[] = [];
   const endless = (_id: string, _text: string, _ranks: string, signal: AbortSignal) => {
     signals.push(signal);
-    const problem = { code: "unreachable", message: "aborted", runs: [] } as const;
+    const problem: wire.Problem = { code: "unreachable", message: "aborted", runs: [] };
     return new Promise((_, reject) => signal.addEventListener("abort", () => reject(new RequestError(problem, 0))));
   };
   for (const text of ["first", "second"]) {

@@ -186,7 +186,7 @@ describe("the browser", () => {
     expect(emit).toHaveBeenLastCalledWith(expect.stringContaining("has failed"), "error", expect.anything());
   });
 
-  test.each(["insecure", "unsupported", "denied"] as const)("%s is explained in a text that JupyterLab shows whole", (why) => {
+  test.each(["insecure", "unsupported", "denied"] as const)("%s is explained in at most 140 characters", (why) => {
     expect(refusalText(ENGLISH, why).length).toBeLessThanOrEqual(140);
   });
 

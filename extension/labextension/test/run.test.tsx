@@ -135,7 +135,10 @@ test("a missing run shows an error", async () => {
 
 test("of a run that is only followed, the page keeps the news until it follows the run no more", async () => {
   const news = example<wire.FollowedMessage>("followed");
-  const settle = () => act(async () => void (await Promise.resolve()));
+  const settle = () =>
+    act(async () => {
+      await Promise.resolve();
+    });
   await harness.receive(news);
   expect(harness.model.state.followed).toEqual({});
   const unfollow = harness.model.subscribe({ followed: [news.id] });

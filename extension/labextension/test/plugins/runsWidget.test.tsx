@@ -2,10 +2,10 @@
 
 import type { ILayoutRestorer, JupyterFrontEnd } from "@jupyterlab/application";
 
-import { ENGLISH } from "../src/i18n";
-import { Commands, RUNS_ID } from "../src/ids";
-import { addRunsPage } from "../src/plugins/runsPage";
-import type { IPanelModel } from "../src/state/model";
+import { ENGLISH } from "../../src/i18n";
+import { Commands, RUNS_ID } from "../../src/ids";
+import { addRunsPage } from "../../src/plugins/runsPage";
+import type { IPanelModel } from "../../src/state/model";
 
 jest.mock("@jupyterlab/apputils", () => ({
   WidgetTracker: class {

@@ -1,6 +1,6 @@
-import { retryDelay, SILENT_MS, Stream, type ConnectionState, type Socket } from "../src/net/stream";
-import type * as wire from "../src/wire";
-import { example, text } from "./examples";
+import { retryDelay, SILENT_MS, Stream, type ConnectionState, type Socket } from "../../src/net/stream";
+import type * as wire from "../../src/wire";
+import { example, text } from "../examples";
 
 class FakeSocket implements Socket {
   onopen: Socket["onopen"] = null;

@@ -2,10 +2,10 @@
 
 import { act } from "react";
 
-import { RequestError } from "../src/net/requestError";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { RequestError } from "../../../src/net/requestError";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 let harness: Harness;
 const first = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;

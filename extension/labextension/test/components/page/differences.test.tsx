@@ -1,11 +1,11 @@
 /** Tests of the comparison in the page of runs. */
 
-import { isHigherBetter } from "../src/components/page/columns";
-import { RunsPage } from "../src/components/page/runsPage";
-import { codeDifference, differences } from "../src/state/differences";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { isHigherBetter } from "../../../src/components/page/columns";
+import { RunsPage } from "../../../src/components/page/runsPage";
+import { codeDifference, differences } from "../../../src/state/differences";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 const detail = example<wire.RunDetail>("run-detail");
 const message = example<wire.RunMessage>("run");

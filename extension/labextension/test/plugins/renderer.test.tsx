@@ -5,13 +5,13 @@ import type { IRenderMime, IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { Widget } from "@lumino/widgets";
 import { act, type JSX } from "react";
 
-import { ENGLISH } from "../src/i18n";
-import { RequestError } from "../src/net/requestError";
-import { RUN_TYPE, RunRenderer } from "../src/plugins/renderer";
-import type { IPanelModel } from "../src/state/model";
-import { EMPTY } from "../src/state/reducer";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { ENGLISH } from "../../src/i18n";
+import { RequestError } from "../../src/net/requestError";
+import { RUN_TYPE, RunRenderer } from "../../src/plugins/renderer";
+import type { IPanelModel } from "../../src/state/model";
+import { EMPTY } from "../../src/state/reducer";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 jest.mock("@jupyterlab/apputils", () => {
   const { createRoot } = jest.requireActual<typeof import("react-dom/client")>("react-dom/client");

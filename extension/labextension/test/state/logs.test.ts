@@ -1,5 +1,5 @@
-import { append, logKey, MOST, readable, type Log } from "../src/state/logs";
-import type { LogPart } from "../src/wire";
+import { append, logKey, MOST, readable, type Log } from "../../src/state/logs";
+import type { LogPart } from "../../src/wire";
 
 function part(offset: number, text: string, size?: number): LogPart {
   const next = offset + new TextEncoder().encode(text).length;

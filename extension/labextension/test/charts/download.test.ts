@@ -1,13 +1,13 @@
 /** Tests of the functions behind the charts: smoothing, axes, and the files of a chart. */
 
-import { axesOf, onAxis } from "../src/charts/axis";
-import { compare } from "../src/charts/comparison";
-import { csvOf, pngOf, save, svgOf } from "../src/charts/download";
-import { Plot, type Charted } from "../src/charts/plot";
-import { smoothed, smoothingOf } from "../src/charts/smoothing";
-import { ENGLISH } from "../src/i18n";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { axesOf, onAxis } from "../../src/charts/axis";
+import { compare } from "../../src/charts/comparison";
+import { csvOf, pngOf, save, svgOf } from "../../src/charts/download";
+import { Plot, type Charted } from "../../src/charts/plot";
+import { smoothed, smoothingOf } from "../../src/charts/smoothing";
+import { ENGLISH } from "../../src/i18n";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 const view = example<wire.RunMessage>("run").view;
 const flat = { mean: [1, 2, 3], low: [0, 1, 2], high: [2, 3, 4], bad: 0, bad_x: [], ranks: null, last: 3 };

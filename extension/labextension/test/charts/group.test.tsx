@@ -4,11 +4,11 @@ import axe from "axe-core";
 import { act } from "react";
 import { createRoot } from "react-dom/client";
 
-import { Charts } from "../src/charts/charts";
-import { compare } from "../src/charts/comparison";
-import { Plot, type Charted } from "../src/charts/plot";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { Charts } from "../../src/charts/charts";
+import { compare } from "../../src/charts/comparison";
+import { Plot, type Charted } from "../../src/charts/plot";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 const view = example<wire.RunMessage>("run").view;
 const flat = { mean: [1, 2, 3, 4], low: [1, 2, 3, 4], high: [1, 2, 3, 4], bad: 0, bad_x: [], ranks: null, last: 4 };

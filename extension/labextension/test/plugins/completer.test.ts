@@ -2,7 +2,7 @@
 
 import type { CompletionHandler, ICompletionContext } from "@jupyterlab/completer";
 
-import { RankCompleter } from "../src/plugins/completer";
+import { RankCompleter } from "../../src/plugins/completer";
 
 jest.mock("@jupyterlab/notebook", () => ({ NotebookPanel: jest.fn() }));
 const { NotebookPanel: Panel } = jest.requireMock<{ NotebookPanel: new () => object }>("@jupyterlab/notebook");

@@ -5,13 +5,13 @@ import type { ICommandPalette } from "@jupyterlab/apputils";
 import type { IDefaultFileBrowser } from "@jupyterlab/filebrowser";
 import type { IMainMenu } from "@jupyterlab/mainmenu";
 
-import { ENGLISH } from "../src/i18n";
-import { Commands, PANEL_ID } from "../src/ids";
-import { TemplateChooser } from "../src/plugins/chooser";
-import { addTemplates } from "../src/plugins/templates";
-import type { IPanelModel } from "../src/state/model";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { ENGLISH } from "../../src/i18n";
+import { Commands, PANEL_ID } from "../../src/ids";
+import { TemplateChooser } from "../../src/plugins/chooser";
+import { addTemplates } from "../../src/plugins/templates";
+import type { IPanelModel } from "../../src/state/model";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 jest.mock("@jupyterlab/apputils", () => ({
   Dialog: { cancelButton: () => "cancel", okButton: () => "ok" },

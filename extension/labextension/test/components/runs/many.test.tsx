@@ -1,8 +1,8 @@
 /** Checks how many elements the page contains if there are many ranks. */
 
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 const MANY = 64;
 const POINTS = 300;

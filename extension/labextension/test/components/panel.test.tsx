@@ -1,9 +1,9 @@
 /** Tests of the panel from the user's point of view. */
 
-import { RequestError } from "../src/net/requestError";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { RequestError } from "../../src/net/requestError";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
+import { Harness } from "../harness";
 
 let harness: Harness;
 

@@ -2,8 +2,8 @@
 
 import type { ServerConnection } from "@jupyterlab/services";
 
-import { Api } from "../src/net/api";
-import { tableQuery } from "../src/net/filters";
+import { Api } from "../../src/net/api";
+import { tableQuery } from "../../src/net/filters";
 
 jest.mock("@jupyterlab/coreutils", () => ({ URLExt: { join: (...parts: string[]) => parts.join("/") } }));
 jest.mock("@jupyterlab/services", () => ({ ServerConnection: { makeRequest: jest.fn() } }));

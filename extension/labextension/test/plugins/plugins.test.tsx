@@ -5,17 +5,17 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Signal } from "@lumino/signaling";
 import type { ReactElement } from "react";
 
-import type { PanelContext } from "../src/components/context";
-import { ENGLISH } from "../src/i18n";
-import { Commands, PANEL_ID } from "../src/ids";
-import { TRAINING_CELL } from "../src/notebooks/snippets";
-import { addCommands } from "../src/plugins/commands";
-import { PanelWidget } from "../src/plugins/panel";
-import { StatusItem } from "../src/plugins/statusbar";
-import type { IPanelModel, NavigationRequest } from "../src/state/model";
-import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import type { PanelContext } from "../../src/components/context";
+import { ENGLISH } from "../../src/i18n";
+import { Commands, PANEL_ID } from "../../src/ids";
+import { TRAINING_CELL } from "../../src/notebooks/snippets";
+import { addCommands } from "../../src/plugins/commands";
+import { PanelWidget } from "../../src/plugins/panel";
+import { StatusItem } from "../../src/plugins/statusbar";
+import type { IPanelModel, NavigationRequest } from "../../src/state/model";
+import { EMPTY, reduce, type PanelState } from "../../src/state/reducer";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 jest.mock("@jupyterlab/apputils", () => ({
   Dialog: { cancelButton: () => "cancel", warnButton: () => "warn" },

@@ -3,12 +3,12 @@
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { ReactElement } from "react";
 
-import type { PanelContext } from "../src/components/context";
-import { ENGLISH } from "../src/i18n";
-import { openLog } from "../src/plugins/logs";
-import { EMPTY } from "../src/state/reducer";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import type { PanelContext } from "../../src/components/context";
+import { ENGLISH } from "../../src/i18n";
+import { openLog } from "../../src/plugins/logs";
+import { EMPTY } from "../../src/state/reducer";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 jest.mock("@jupyterlab/apputils", () => ({
   MainAreaWidget: class {

@@ -2,12 +2,12 @@
 
 import { act } from "react";
 
-import { RunsPage } from "../src/components/page/runsPage";
-import { RequestError } from "../src/net/requestError";
-import { PAGE } from "../src/state/pages";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { RunsPage } from "../../../src/components/page/runsPage";
+import { RequestError } from "../../../src/net/requestError";
+import { PAGE } from "../../../src/state/pages";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 let harness: Harness;
 const table = example<wire.RunTable>("run-table");

@@ -1,4 +1,4 @@
-import { parse } from "../src/net/stream";
+import { parse } from "../../src/net/stream";
 import {
   EMPTY,
   forget,
@@ -8,9 +8,9 @@ import {
   elapsedSeconds,
   withProblem,
   type PanelState,
-} from "../src/state/reducer";
-import type * as wire from "../src/wire";
-import { example, text } from "./examples";
+} from "../../src/state/reducer";
+import type * as wire from "../../src/wire";
+import { example, text } from "../examples";
 
 const NOW = 1_790_000_000_000;
 const reduce = (state: PanelState, message: wire.Message) => reduceAt(state, message, NOW);

@@ -7,9 +7,9 @@ import {
   requestOf,
   workersLeft,
   type StartForm,
-} from "../src/state/forms";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+} from "../../src/state/forms";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 const { resources, clusters } = example<wire.State>("state");
 const form: StartForm = { name: "new", workers: "2", profile: "cpu", ranks: "", backend: "", wait: false };

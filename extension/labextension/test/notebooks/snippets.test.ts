@@ -1,10 +1,10 @@
 import { pythonLanguage } from "@codemirror/lang-python";
 import { classHighlighter, highlightTree } from "@lezer/highlight";
 
-import { isDistributed, isInMagic, completionCode } from "../src/notebooks/completion";
-import { setupCell, startCell, TRAINING_CELL } from "../src/notebooks/snippets";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { isDistributed, isInMagic, completionCode } from "../../src/notebooks/completion";
+import { setupCell, startCell, TRAINING_CELL } from "../../src/notebooks/snippets";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 const { clusters } = example<wire.State>("state");
 const target = (...cells: string[]) => ({ path: "a.ipynb", kernel: "", cells });

@@ -2,11 +2,11 @@
 
 import { act } from "react";
 
-import { Dashboard } from "../src/components/runs/dashboard";
-import { RequestError } from "../src/net/requestError";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { Dashboard } from "../../../src/components/runs/dashboard";
+import { RequestError } from "../../../src/net/requestError";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 const EVIL = '<img src=x onerror="window.hacked=1">';
 const message = example<wire.RunMessage>("run");

@@ -4,12 +4,12 @@ import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Signal } from "@lumino/signaling";
 
-import { ENGLISH } from "../src/i18n";
-import { markCells } from "../src/plugins/marks";
-import type { IPanelModel } from "../src/state/model";
-import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { ENGLISH } from "../../src/i18n";
+import { markCells } from "../../src/plugins/marks";
+import type { IPanelModel } from "../../src/state/model";
+import { EMPTY, reduce, type PanelState } from "../../src/state/reducer";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 jest.mock("@jupyterlab/notebook", () => ({}));
 jest.mock("@jupyterlab/coreutils", () => ({}));

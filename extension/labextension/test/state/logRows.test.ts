@@ -1,8 +1,8 @@
 /** Tests of the rows of a log and of the times to which the user jumps. */
 
-import { logOf, pieces, prepend, rowAt, rowsOf } from "../src/state/logRows";
-import { MOST } from "../src/state/logs";
-import { parseTime } from "../src/state/logTime";
+import { logOf, pieces, prepend, rowAt, rowsOf } from "../../src/state/logRows";
+import { MOST } from "../../src/state/logs";
+import { parseTime } from "../../src/state/logTime";
 
 const part = (text: string, offset = 0) => {
   return { run: "r", rank: 0, worker: null, offset, next: offset + text.length, size: 10_000_000, text };

@@ -1,9 +1,9 @@
 /** Tests of the events of runs of which the user is notified. */
 
-import { RunFollower, type RunEvent } from "../src/state/runEvents";
-import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { RunFollower, type RunEvent } from "../../src/state/runEvents";
+import { EMPTY, reduce, type PanelState } from "../../src/state/reducer";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 const MINUTE = 60_000;
 const listed = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;

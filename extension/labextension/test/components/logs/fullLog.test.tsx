@@ -2,12 +2,12 @@
 
 import { act } from "react";
 
-import { FullLog } from "../src/components/logs/fullLog";
-import { LogPage } from "../src/components/logs/logPage";
-import { RequestError } from "../src/net/requestError";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { FullLog } from "../../../src/components/logs/fullLog";
+import { LogPage } from "../../../src/components/logs/logPage";
+import { RequestError } from "../../../src/net/requestError";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 const ID = "20260921-142640-9c1e";
 const LINES = Array.from({ length: 20_000 }, (_, n) => `line ${n}\n`);

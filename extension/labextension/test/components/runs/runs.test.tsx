@@ -2,11 +2,11 @@
 
 import { act } from "react";
 
-import { ALL } from "../src/net/filters";
-import { PAGE } from "../src/state/pages";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
-import { Harness } from "./harness";
+import { ALL } from "../../../src/net/filters";
+import { PAGE } from "../../../src/state/pages";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
+import { Harness } from "../../harness";
 
 let harness: Harness;
 const first = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;

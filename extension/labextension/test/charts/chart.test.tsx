@@ -3,12 +3,12 @@
 import { act, type ReactNode } from "react";
 import { createRoot } from "react-dom/client";
 
-import { Charts } from "../src/charts/charts";
-import { compare } from "../src/charts/comparison";
-import type { Comparison } from "../src/charts/plot";
-import { ENGLISH, TranslatorContext, type Translator } from "../src/i18n";
-import type * as wire from "../src/wire";
-import { example } from "./examples";
+import { Charts } from "../../src/charts/charts";
+import { compare } from "../../src/charts/comparison";
+import type { Comparison } from "../../src/charts/plot";
+import { ENGLISH, TranslatorContext, type Translator } from "../../src/i18n";
+import type * as wire from "../../src/wire";
+import { example } from "../examples";
 
 const view = example<wire.RunMessage>("run").view;
 const [loss, accuracy] = view.series as [wire.Series, wire.Series];

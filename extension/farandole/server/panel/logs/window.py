@@ -66,7 +66,8 @@ class Window:
         The last number is that of all bytes that were removed. Both lists are made only if a match is found, because
         some logs consist mostly of escape sequences.
         """
-        cuts, removed = [], [0]
+        cuts: list[int] = []
+        removed = [0]
         for found in ESCAPE.finditer(self._data):
             cuts.append(found.start() - removed[-1])
             removed.append(removed[-1] + found.end() - found.start())

@@ -57,7 +57,9 @@ VALUE = st.recursive(
 )
 BYTES = st.binary(max_size=64) | VALUE.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 50_000)
 CELLS = st.sampled_from(FILES[:6]) | BYTES
-VIEW_KEYS = ("id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size")
+VIEW_KEYS = (
+    "id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size", "reports", "output_bytes",
+)  # fmt: skip
 
 
 def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:

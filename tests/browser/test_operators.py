@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import ARTIFACTS
-from tests.browser.test_panel import AXE, FAULTS
+from tests.browser.lab import ARTIFACTS, AXE, FAULTS
 from tests.clients.hosts import url_of
 from tests.hub import RunningHub, run_hub
 

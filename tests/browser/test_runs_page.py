@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import write_notebook
-from tests.browser.test_panel import assert_no_faults, choose_theme
+from tests.browser.lab import DESKTOP, PHONE, THEMES, assert_no_faults, choose_theme, write_notebook
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Response, ViewportSize
+    from playwright.sync_api import Locator, Response
 
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
@@ -30,7 +29,6 @@ for step in range(20):
     fd.report(step=step, loss=weight**2)
 """
 PAGE = "#farandole-runs"
-PHONE: ViewportSize = {"width": 390, "height": 844}
 
 BEYOND = """page => [...page.querySelectorAll(".fd-page-content > *")]
     .filter((part) => part.getBoundingClientRect().right > page.getBoundingClientRect().right + 1)
@@ -61,7 +59,7 @@ def sort(page: Locator, column: str, order: str) -> None:
 
 def assert_accessible(lab: Lab, name: str) -> None:
     """Check and save the page in both themes."""
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in THEMES:
         choose_theme(lab, theme)
         assert_no_faults(lab, PAGE)
         lab.shoot(f"runs-page-{name}-{theme.split()[-1].lower()}")
@@ -157,6 +155,6 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
     lab.page.set_viewport_size(PHONE)
     lab.shoot("runs-page-phone")
     assert page.evaluate(BEYOND) == []
-    lab.page.set_viewport_size({"width": 1400, "height": 900})
+    lab.page.set_viewport_size(DESKTOP)
     page.get_by_role("button", name="Open the notebook of fast").click()
     expect(lab.cell(2)).to_be_visible()

@@ -45,6 +45,7 @@ class Run:
         self._tables: dict[int, RankTable] = {rank: RankTable() for rank in range(info.size)}
         self._views = {rank: RankView(rank, worker) for rank, worker in enumerate(info.workers)}
         self._listeners: list[Listener] = []
+        self._output_bytes = 0
         self._over = threading.Event()
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
@@ -180,6 +181,7 @@ class Run:
             return
         with self._lock:
             self._view(rank).log.add(text)
+            self._output_bytes += len(text.encode("utf-8", "replace"))
         self._sink.append({f"logs/rank-{rank}.log": text}, position, printed)
 
     def _is_known(self, position: JournalPosition | None) -> bool:
@@ -258,6 +260,11 @@ class Run:
         """Return the latest state of all ranks, ordered by rank."""
         with self._lock:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
+
+    def received(self) -> tuple[int, int]:
+        """Return how many reports and how many bytes of output have been added. Both grow with any sign of life."""
+        with self._lock:
+            return sum(len(table.time) for table in self._tables.values()), self._output_bytes
 
     def series(self, *, by_rank: bool = True) -> list[Series]:
         """Return all series, condensed to at most 300 points per rank. ``by_rank`` adds a line for each rank."""

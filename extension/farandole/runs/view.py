@@ -27,6 +27,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
     info, ranks = run.info, run.ranks()
     rows = [_row(view) for view in ranks]
     _mark_slowest(rows)
+    reports, output_bytes = run.received()
     return {
         "id": info.id,
         "name": info.name,
@@ -40,6 +41,8 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "seconds_left": None if info.status.ended else short(seconds_left(ranks)),
         "progress": [] if info.status.ended else progress(ranks),
         "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
+        "reports": reports,
+        "output_bytes": output_bytes,
         "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
         "ranks": rows,
     }

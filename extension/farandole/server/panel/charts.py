@@ -108,10 +108,13 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
         sampling.read(rank, name, SAMPLE_BYTES // len(files))
     for rank, name in rank_files(info.folder, "usage", ".jsonl"):
         sampling.read(rank, name, BLOCK)
-    for rank, name in rank_files(info.folder, "logs", ".log"):
+    logs = list(rank_files(info.folder, "logs", ".log"))
+    for rank, name in logs:
         with sampling.noticing():
             sampling.run.add_log(rank, tail(info.folder, name))
     view = view_of(sampling.run, time.time(), per_rank=by_rank)
+    # The tail of a log may have the same size after more output.
+    view["output_bytes"] = sum(_stat(info.folder / name)[1] for _, name in logs)
     return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
 
 

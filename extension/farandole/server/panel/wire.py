@@ -251,7 +251,8 @@ class RankRow(TypedDict):
 class RunView(RunBasics):
     """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
 
-    ``seconds_left`` estimates how long the whole run still takes. It is null unless loops are nested.
+    ``seconds_left`` estimates how long the whole run still takes. It is null unless loops are nested. ``reports`` and
+    ``output_bytes`` count what the driver has received, so that a page sees whether anything has arrived.
     """
 
     ended: bool
@@ -260,6 +261,8 @@ class RunView(RunBasics):
     seconds_left: float | None
     progress: list[Bar]
     samples_per_second: float | None
+    reports: int
+    output_bytes: int
     series: list[Series]
     ranks: list[RankRow]
 
@@ -324,11 +327,15 @@ class ScaleCluster(TypedDict):
 
 
 class Watch(TypedDict):
-    """The current subscriptions of a page. The server polls more often while the page shows the panel (``seen``)."""
+    """The current subscriptions of a page. The server polls more often while the page shows the panel (``seen``).
+
+    The server sends the views of ``runs``, and only the news of the runs in ``followed``.
+    """
 
     kind: Literal["watch"]
     seen: bool
     runs: list[str]
+    followed: list[str]
     by_rank: bool
     logs: list[LogRequest]
 
@@ -366,6 +373,20 @@ class RunMessage(TypedDict):
     sampled: bool
 
 
+class FollowedMessage(TypedDict):
+    """News of a run that the page follows without showing it.
+
+    ``activity`` changes with each report, progress message and output. ``bad`` counts the NaN and infinite values of
+    each series that has any.
+    """
+
+    kind: Literal["followed"]
+    id: str
+    summary: RunSummary
+    activity: str
+    bad: dict[str, int]
+
+
 class LogMessage(TypedDict):
     """The next chunk of a log to which the page has subscribed."""
 
@@ -387,4 +408,5 @@ class Beat(TypedDict):
     time: float
 
 
-Message: TypeAlias = ClustersMessage | ResourcesMessage | RunsMessage | RunMessage | LogMessage | ProblemMessage | Beat
+RunNews: TypeAlias = RunMessage | FollowedMessage
+Message: TypeAlias = ClustersMessage | ResourcesMessage | RunsMessage | RunNews | LogMessage | ProblemMessage | Beat

@@ -62,10 +62,14 @@ export class Api {
     return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?time=${time}&limit=4`);
   }
 
-  /** Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. */
-  searchLogs(id: string, text: string, ranks: string): Promise<wire.LogMatches> {
+  /**
+   * Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. If the request is
+   * aborted, the server ends the search.
+   */
+  searchLogs(id: string, text: string, ranks: string, signal: AbortSignal): Promise<wire.LogMatches> {
     const query = new URLSearchParams({ text, limit: String(MOST_MATCHES), ...(ranks && { ranks }) });
-    return this.request<wire.LogMatches>("GET", `runs/${encodeURIComponent(id)}/search?${query.toString()}`);
+    const path = `runs/${encodeURIComponent(id)}/search?${query.toString()}`;
+    return this.request<wire.LogMatches>("GET", path, undefined, signal);
   }
 
   stopRun(id: string): Promise<wire.RunSummary> {
@@ -115,8 +119,8 @@ export class Api {
     return URLExt.join(this.settings.baseUrl, ROOT) + `/${path}`;
   }
 
-  private async request<T>(method: string, path: string, body?: unknown): Promise<T> {
-    const init = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+  private async request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+    const init = { method, ...(signal && { signal }), ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     let response: Response;
     try {
       response = await ServerConnection.makeRequest(this.url(path), init, this.settings);

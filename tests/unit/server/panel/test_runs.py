@@ -399,6 +399,8 @@ async def test_a_forbidden_subscription_is_refused_and_the_stream_continues(serv
         '{"kind": "watch", "seen": true, "runs": [1], "by_rank": false, "logs": []}',
         json.dumps({"kind": "watch", "seen": True, "runs": [], "by_rank": False, "logs": [both]}),
         json.dumps({"kind": "watch", "seen": True, "runs": ["r"] * 51, "by_rank": False, "logs": []}),
+        json.dumps({"kind": "watch", "seen": True, "runs": [], "followed": ["r"] * 51, "by_rank": False, "logs": []}),
+        json.dumps({"kind": "watch", "seen": True, "runs": [], "followed": [1], "by_rank": False, "logs": []}),
     ]
     async with server.stream() as stream:
         for text in wrong:

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.timeout(60)
 SECONDS = 10
 VIEW = {
     "id": BAD, "name": "", "status": "finished", "ended": True, "error": None, "notices": [], "backend": "torch",
-    "size": 2, "elapsed": 9, "seconds_left": None, "progress": [], "samples_per_second": None, "series": [],
-    "ranks": [],
+    "size": 2, "elapsed": 9, "seconds_left": None, "progress": [], "samples_per_second": None,
+    "reports": 0, "output_bytes": 0, "series": [], "ranks": [],
 }  # fmt: skip
 
 

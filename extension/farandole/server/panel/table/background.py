@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeAlias
 
 Job: TypeAlias = Callable[[], object]
+
+LOG = logging.getLogger(__name__)
 
 
 class Background:
@@ -30,15 +33,18 @@ class Background:
                 waiting.setdefault(key, job)
             # Jobs run in the order of this dictionary, so this one runs after all jobs from above.
             waiting[object()] = done.set
-            # A thread that an unexpected error has ended is replaced.
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="farandole-table", daemon=True)
                 self._thread.start()
         return done
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            job()
+            try:
+                job()
+            except Exception:
+                # The jobs that wait must be run although this one has failed.
+                LOG.exception("a background job of the table of runs has failed")
 
     def _next(self) -> Job | None:
         with self._lock:

@@ -41,6 +41,12 @@ describe("snippets", () => {
     expect(body).toContain("fd.report(");
     expect(body).not.toContain("%");
   });
+  test("the training cell trains with the hyper-parameters that it records", () => {
+    const [, recorded = ""] = /^hp = fd\.config\((.*)\)$/m.exec(body) ?? [];
+    const names = Array.from(recorded.matchAll(/(\w+)=[\d.]+/g), ([, name]) => name);
+    expect(names).toEqual(["lr", "batch", "epochs"]);
+    for (const name of names) expect(body.split(`hp["${name}"]`)).toHaveLength(2);
+  });
 });
 
 describe("highlighting", () => {

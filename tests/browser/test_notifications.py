@@ -94,6 +94,8 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(lab.page.locator(".Toastify__toast")).to_have_count(0)
 
 
+# Jest tests the same with a stand-in for the browser.
+@pytest.mark.release
 @pytest.mark.timeout(240)
 def test_a_browser_that_forbids_notifications_is_explained(hub: RunningHub, lab: Lab):
     open_lab(hub, lab, "germain", "denied")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
 
-START = "%load_ext farandole\n%cluster start --workers 1 --backend none"
+START = "%load_ext farandole\n%cluster start --local --ranks 1 --backend none"
 CELL = """\
 %%distributed_train --name {name} {options}
 import farandole as fd

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.browser.lab import open_panel, show_tab, write_notebook
-from tests.browser.test_panel import assert_no_faults
+from tests.browser.test_panel import assert_accessible_in_both_themes
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
@@ -53,5 +53,4 @@ def test_a_line_of_a_long_log_is_found_by_its_text_and_by_its_time(hub: RunningH
     log.get_by_label("Time to jump to").fill("+0")
     log.get_by_role("button", name="Jump").click()
     expect(current).to_have_text("rank 1 line 0")
-    assert_no_faults(lab, ".fd-full-log")
-    lab.shoot("log")
+    assert_accessible_in_both_themes(lab, ".fd-full-log", "log")

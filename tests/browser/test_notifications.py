@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from hub.process import wait_until
 from tests.browser.lab import write_notebook
+from tests.browser.test_panel import THEMES, choose_theme
 from tests.browser.test_reattach import home_of
 from tests.clients.hosts import url_of
 
@@ -80,7 +81,9 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(failed.locator("b, i")).to_have_count(0)
     wait_until(lambda: shown(lab) == ["failed"], 30)
     wait_until(lambda: second.evaluate(TAGS) == lab.page.evaluate(TAGS), 30)
-    lab.shoot("notification")
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        lab.shoot(f"notification-{theme.split()[-1].lower()}")
     lab.run_cell(2)
     expect(toast(lab, "diverged: NaN or infinite values in loss")).to_have_count(1, timeout=60_000)
     wait_until(lambda: "nan" in shown(lab), 30)

@@ -29,6 +29,8 @@ FAULTS = """async (parts) => (await axe.run(document.querySelectorAll(parts))).v
     .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ")}`)"""
 """JavaScript that returns the serious and critical accessibility faults that axe-core finds in parts of the page."""
 
+THEMES = ("JupyterLab Dark", "JupyterLab Light")
+
 PARTS = "#farandole-panel, .fd-cell-mark, .fd-statusbar"
 """The selectors of the elements that the extension adds to the page."""
 
@@ -93,6 +95,14 @@ def assert_no_faults(lab: Lab, parts: str) -> None:
     assert lab.page.evaluate(FAULTS, parts) == []
 
 
+def assert_accessible_in_both_themes(lab: Lab, parts: str, name: str) -> None:
+    """Check these parts of the page with axe-core, and save the page, in both themes."""
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        assert_no_faults(lab, parts)
+        lab.shoot(f"{name}-{theme.split()[-1].lower()}")
+
+
 def assert_accessible(lab: Lab) -> None:
     """Check that all elements of the extension are accessible, and that the narrow panel cuts nothing off."""
     narrow(lab)
@@ -102,7 +112,7 @@ def assert_accessible(lab: Lab) -> None:
 
 def assert_accessible_in_all_tabs(lab: Lab, name: str) -> None:
     panel = lab.page.locator("#farandole-panel")
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in THEMES:
         choose_theme(lab, theme)
         for tab in ("Clusters", "GPUs", "Runs"):
             show_tab(panel, tab)
@@ -285,7 +295,7 @@ def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: 
     lab.shoot("panel-dead")
     panel = reload(lab)
     expect(worker).to_contain_text("rank 1 is dead")
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in THEMES:
         choose_theme(lab, theme)
         assert_accessible(lab)
     panel.get_by_role("button", name="Stop main").click()

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import write_notebook
-from tests.browser.test_panel import assert_no_faults, choose_theme
+from tests.browser.test_panel import assert_accessible_in_both_themes
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ def sort(page: Locator, column: str, order: str) -> None:
     expect(header).to_have_attribute("aria-sort", order)
 
 
-def assert_accessible(lab: Lab, name: str) -> None:
-    """Check and save the page in both themes."""
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
-        choose_theme(lab, theme)
-        assert_no_faults(lab, PAGE)
-        lab.shoot(f"runs-page-{name}-{theme.split()[-1].lower()}")
-
-
 def edit(page: Locator, label: str, text: str) -> None:
     """Change a text in the table with the keyboard."""
     page.get_by_role("button", name=f"Edit: {label}").click()
@@ -94,7 +86,7 @@ def compare_both(lab: Lab, page: Locator) -> None:
     expect(code.locator("del")).to_have_text(["weight = 2.0"])
     expect(code.locator("ins")).to_have_text(["weight = 1.0"])
     expect(page.get_by_role("region", name="Versions")).to_contain_text("the same")
-    assert_accessible(lab, "compare")
+    assert_accessible_in_both_themes(lab, PAGE, "runs-page-compare")
     page.get_by_role("button", name="All runs").click()
 
 
@@ -120,7 +112,7 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
     expect(names(page)).to_have_text(["rate-0.01", "rate-0.5"])
     sort(page, "lr", "descending")
     expect(names(page)).to_have_text(["rate-0.5", "rate-0.01"])
-    assert_accessible(lab, "table")
+    assert_accessible_in_both_themes(lab, PAGE, "runs-page-table")
     compare_both(lab, page)
 
     edit(page, "Tags of rate-0.5, separated by commas", "paper, best")
@@ -135,7 +127,7 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
 
     names(page).first.click()
     expect(page.get_by_role("heading", name="fast")).to_be_visible()
-    assert_accessible(lab, "run")
+    assert_accessible_in_both_themes(lab, PAGE, "runs-page-run")
     page.get_by_role("button", name="All runs").click()
     page.locator("summary", has_text="Columns").click()
     with lab.page.expect_response(saves_columns):

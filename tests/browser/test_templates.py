@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.test_panel import THEMES, assert_no_faults, choose_theme
+
 if TYPE_CHECKING:
     from tests.browser.lab import Lab
 
@@ -15,15 +17,23 @@ if TYPE_CHECKING:
 def test_a_template_from_the_launcher_to_a_finished_run(lab: Lab):
     lab.log_in("terry")
     lab.start_server("terry", "lean")
-    lab.page.locator(".jp-LauncherCard", has_text="Farandole: distributed training").click()
+    card = lab.page.locator(".jp-LauncherCard", has_text="Farandole: distributed training")
     dialog = lab.page.get_by_role("dialog")
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        card.click()
+        expect(dialog.get_by_role("radio", name="Image classifier")).to_be_focused()
+        assert_no_faults(lab, ".jp-Dialog")
+        lab.shoot(f"templates-{theme.split()[-1].lower()}")
+        lab.page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+    card.click()
     expect(dialog.get_by_role("radio")).to_have_count(5)
     expect(dialog.get_by_role("radio", name="Image classifier")).to_be_focused()
     lab.page.keyboard.press("ArrowDown")
     expect(dialog.get_by_role("radio", name="Sequence model")).to_be_checked()
     assert dialog.get_by_role("radio").first.evaluate("input => getComputedStyle(input).appearance") == "auto"
     lab.page.keyboard.press("ArrowUp")
-    lab.shoot("templates")
     lab.page.keyboard.press("Enter")
 
     expect(lab.page.get_by_role("tab", name="image-classifier.ipynb")).to_be_visible()

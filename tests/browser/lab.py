@@ -82,6 +82,7 @@ class Lab:
     def retype(self, cell: Locator, old: str, new: str) -> None:
         """Replace a text in a line of a cell, with the keyboard. The line must not be indented."""
         line = cell.locator(".cm-line", has_text=old).first
+        cell.locator(".cm-content").click()
         text = line.text_content() or ""
         line.click()
         end = text.index(old) + len(old)

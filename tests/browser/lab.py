@@ -89,6 +89,23 @@ class Lab:
         self.cell(0).wait_for()
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
 
+    def new_notebook(self) -> None:
+        """Create a notebook from JupyterLab's launcher and wait for its kernel."""
+        self.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+        expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+
+    def retype(self, cell: Locator, old: str, new: str) -> None:
+        """Replace a text in a line of a cell, with the keyboard. The line must not be indented."""
+        line = cell.locator(".cm-line", has_text=old).first
+        cell.locator(".cm-content").click()
+        text = line.text_content() or ""
+        line.click()
+        end = text.index(old) + len(old)
+        for key in ("Home", *["ArrowRight"] * end, *["Backspace"] * len(old)):
+            self.page.keyboard.press(key)
+        self.page.keyboard.type(new)
+        expect(cell.locator(".cm-line", has_text=text.replace(old, new, 1))).to_have_count(1)
+
     def run_all(self) -> None:
         """Run all cells from the menu "Run"."""
         self.page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()

@@ -16,12 +16,13 @@ from tests.browser.lab import (
     show_tab,
     write_notebook,
 )
-from tests.browser.test_reattach import START, home_of
+from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
 
+START = "%load_ext farandole\n%cluster start --local --ranks 2 --backend none"
 CELL = """\
 %%distributed_train --name printer
 import time
@@ -37,9 +38,9 @@ for line in range(5000):
 
 
 def test_a_line_of_a_long_log_is_found_by_its_text_and_by_its_time(hub: RunningHub, lab: Lab) -> None:
-    write_notebook(home_of(hub, "logan") / "printer.ipynb", START.format("torch"), CELL)
+    write_notebook(home_of(hub, "logan") / "printer.ipynb", START, CELL)
     lab.log_in("logan")
-    lab.start_server("logan", "cpu")
+    lab.start_server("logan", "lean")
     lab.open_notebook("logan", "printer.ipynb")
     lab.run_all()
     panel = open_panel(lab)

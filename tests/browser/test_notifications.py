@@ -80,7 +80,9 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(failed.locator("b, i")).to_have_count(0)
     wait_until(lambda: shown(lab) == ["failed"], 30)
     wait_until(lambda: second.evaluate(TAGS) == lab.page.evaluate(TAGS), 30)
-    lab.shoot("notification")
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        lab.shoot(f"notification-{theme.split()[-1].lower()}")
     lab.run_cell(2)
     expect(toast(lab, "diverged: NaN or infinite values in loss")).to_have_count(1, timeout=60_000)
     wait_until(lambda: "nan" in shown(lab), 30)
@@ -94,7 +96,9 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(lab.page.locator(".Toastify__toast")).to_have_count(0)
 
 
-@pytest.mark.timeout(300)
+# Jest tests the same with a stand-in for the browser.
+@pytest.mark.release
+@pytest.mark.timeout(240)
 def test_a_browser_that_forbids_notifications_is_explained(hub: RunningHub, lab: Lab):
     open_lab(hub, lab, "germain", "denied")
     expect(toast(lab, "The browser forbids notifications of this page.")).to_contain_text("allow notifications")

@@ -171,8 +171,7 @@ def assert_edited_as_a_plain_cell(lab: Lab) -> None:
 def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     lab.log_in("agnesi")
     lab.start_server("agnesi", "lean")
-    lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
-    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    lab.new_notebook()
     panel = open_panel(lab)
     expect(panel).to_contain_text("No cluster yet")
 
@@ -238,8 +237,7 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
 def test_shift_enter_runs_the_first_inserted_cell(hub: RunningHub, lab: Lab):
     lab.log_in("lovelace")
     lab.start_server("lovelace", "lean")
-    lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
-    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    lab.new_notebook()
     panel = open_panel(lab)
     panel.get_by_role("button", name="Insert training cell").click()
     expect(lab.cell(1)).to_contain_text("%%distributed_train")

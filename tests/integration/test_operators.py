@@ -10,25 +10,20 @@ from hub.process import local_session, processes_of, wait_until
 from spawner_config.operators.configure import SCOPES
 from spawner_config.operators.site import VARIABLE
 from tests.clients.operators import act, page_of
-from tests.hub import RunningHub, run_hub
+from tests.hub import METRICS_TOKEN as TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import requests
 
-TOKEN = "0123456789abcdef" * 4
+    from tests.hub import RunningHub
+
 REASON = "The machine <b>moves</b> & restarts."
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub on which olga is an operator."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FARANDOLE_OPERATORS", "olga, otto")
-        patch.setenv("FARANDOLE_METRICS_TOKEN", TOKEN)
-        with run_hub(tmp_path_factory.mktemp("operators")) as running:
-            yield running
+def hub(operators_hub: RunningHub) -> RunningHub:
+    """The hub on which olga and otto are operators."""
+    return operators_hub
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,12 @@ describe("snippets", () => {
     expect(body).toContain("fd.report(");
     expect(body).not.toContain("%");
   });
+  test("the training cell trains with the hyper-parameters that it records", () => {
+    const names = ["lr", "batch", "epochs"];
+    const recorded = /^hp = fd\.config\((.*)\)$/m.exec(body)?.[1] ?? "";
+    expect(recorded.split(", ").map((one) => one.split("=")[0])).toEqual(names);
+    for (const name of names) expect(body.split(`hp["${name}"]`)).toHaveLength(2);
+  });
 });
 
 describe("highlighting", () => {

@@ -64,6 +64,21 @@ def test_a_template_has_one_cell_of_parameters_and_gives_them_to_the_ranks(name)
     assert set(names) - {"WORKERS"} <= used
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_run_of_a_template_records_the_learning_rate_with_which_it_trains(name):
+    runs = [ast.parse(python_of(cell)) for cell in code_cells(name) if source(cell).startswith("%%distributed_train")]
+    assert runs
+    for run in runs:
+        [recorded] = [
+            node for node in ast.walk(run) if isinstance(node, ast.Call) and ast.unparse(node.func) == "fd.config"
+        ]
+        names = {keyword.arg: ast.unparse(keyword.value) for keyword in recorded.keywords}
+        assert names["lr"] == "LEARNING_RATE"
+        # A value from `--config` replaces the recorded one, so the cell trains with what `fd.config` returns.
+        assert all(ast.unparse(run).count(each) == 1 for each in names.values())
+        assert all(f"hp['{each}']" in ast.unparse(run) for each in names)
+
+
 def is_read(node):
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.exceptions import RunUnreadableError
+from farandole.protocol import Status
 from farandole.reading import reason
+from farandole.runs.lifecycle.lock import changing
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import change_notes
 from farandole.server.panel.charts import Charts
@@ -27,6 +31,14 @@ LONGEST_NOTES = 1_000
 """Maximum length of the notes in a row, in characters. The response to a change has them in full."""
 MOST_NAMES = 500
 """Maximum number of names of series, hyper-parameters or tags."""
+
+
+Unsure: TypeAlias = Callable[[str], str | None]
+"""Returns why the active runs of a cluster may be unknown, or None if they are known."""
+
+
+def _sure(_cluster: str) -> str | None:
+    return None
 
 
 class Table:
@@ -84,22 +96,32 @@ class Table:
                 ) from exc
         return self._row(self._index.find(run), active, longest_notes=len(notes.notes))
 
-    def delete(self, run: str, active: Collection[str]) -> None:
+    def delete(self, run: str, active: Collection[str], unsure: Unsure = _sure) -> None:
         """Delete a run that does not go on, even if its ``run.json`` is damaged.
 
-        Raises RefusedError if the run is or may be in progress, is used by a resumed run, or cannot be deleted, or
-        RunNotFoundError.
+        ``unsure`` returns why ``active`` may lack runs of a cluster, or None. Raises RefusedError if the run is or may
+        be in progress, is used by a resumed run, or cannot be deleted, or RunNotFoundError.
         """
-        with self._changing:
+        with self._changing, _undisturbed(run, self._index.folder):
             info = self._listed(run)
-            if self._index.summary(info, active)["goes_on"]:
-                raise RefusedError("runs_go_on", f"run {run} is in progress; stop it before you delete it", runs=[run])
+            self._check_ended(info, active, unsure)
             self._check_unused(run, active)
             hidden = _hidden(info)
         self._index.forget(run)
         self._values.forget(run)
         self._disk_use.forget(run)
         _remove(run, hidden)
+
+    def _check_ended(self, info: RunInfo, active: Collection[str], unsure: Unsure) -> None:
+        """Raise RefusedError if a run is or may be in progress. The ranks of a lost run may still be executing it."""
+        if self._index.summary(info, active)["goes_on"]:
+            raise RefusedError(
+                "runs_go_on", f"run {info.id} is in progress; stop it before you delete it", runs=[info.id]
+            )
+        if info.status is Status.LOST and (why := unsure(info.cluster)) is not None:
+            raise RefusedError(
+                "failed", f"run {info.id!r} may be in progress, so it is not deleted: {why}; try again later"
+            )
 
     def _listed(self, run: str) -> RunInfo:
         """Return a run that is to be deleted, unless an error of the storage hides whether it is in progress."""
@@ -132,16 +154,34 @@ class Table:
         }
 
 
+@contextmanager
+def _undisturbed(run: str, store: Path) -> Iterator[None]:
+    """Let no driver take over a run in this context, in which the run is deleted."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(changing(store))
+        except FileNotFoundError:
+            # There is no store, so there is no such run either.
+            pass
+        except OSError as exc:
+            raise _not_deleted(run, exc, store) from exc
+        yield
+
+
 def _hidden(info: RunInfo) -> Path:
-    """Rename the folder of a run that is to be deleted, and return its new path."""
+    """Rename the folder of a run that is to be deleted, mark the run as deleted, and return its new path."""
     try:
-        return hide(info.folder)
+        with marked_as_deleted(info.folder):
+            return hide(info.folder)
     except OSError as exc:
-        raise RefusedError(
-            "failed",
-            f"run {info.id!r} cannot be deleted, and nothing has changed: {reason(exc)}; check the permissions of "
-            f"{info.folder.parent}",
-        ) from exc
+        raise _not_deleted(info.id, exc, info.folder.parent) from exc
+
+
+def _not_deleted(run: str, error: OSError, store: Path) -> RefusedError:
+    return RefusedError(
+        "failed",
+        f"run {run!r} cannot be deleted, and nothing has changed: {reason(error)}; check the permissions of {store}",
+    )
 
 
 def _remove(run: str, hidden: Path) -> None:

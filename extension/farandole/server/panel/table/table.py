@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,11 +23,10 @@ from farandole.server.panel.table.background import Background
 from farandole.server.panel.table.columns import Columns
 from farandole.server.panel.table.deletion import hide, remove
 from farandole.server.panel.table.disk_use import DiskUse
+from farandole.server.panel.table.edits import check_unchanged, parts_of, shortened
 from farandole.server.panel.table.values import SeriesValues
 from farandole.server.panel.wire_runs import RunRow, RunTable
 
-LONGEST_TEXT = 200
-"""Maximum length of the name and of the error in a row, in characters."""
 LONGEST_NOTES = 1_000
 """Maximum length of the notes in a row, in characters. The response to a change has them in full."""
 MOST_NAMES = 500
@@ -82,12 +82,14 @@ class Table:
     def change(self, run: str, edit: Mapping[str, Any], active: Collection[str]) -> RunRow:
         """Change the name, tags and notes of a run, and return its row with all of its notes.
 
-        Raises UsageError if the edit is invalid, RunNotFoundError, or RefusedError if the file cannot be written.
+        Raises UsageError if the edit is invalid, RunNotFoundError, or RefusedError if a value has been changed since
+        the page has shown it, or the file cannot be written.
         """
+        values, before = parts_of(edit)
         with self._changing:
             info = self._index.find(run)
             try:
-                notes = change_notes(info.folder, edit)
+                notes = change_notes(info.folder, values, partial(check_unchanged, info, values, before))
             except OSError as exc:
                 raise RefusedError(
                     "failed",
@@ -144,12 +146,12 @@ class Table:
     def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
         return {
             **self._index.summary(info, active),
-            "name": _cut(info.name, LONGEST_TEXT),
-            "error": None if info.error is None else _cut(info.error, LONGEST_TEXT),
+            "name": shortened(info.name),
+            "error": None if info.error is None else shortened(info.error),
             "config": info.config,
             "series": self._values.of(info),
             "tags": list(info.tags),
-            "notes": _cut(info.notes, longest_notes),
+            "notes": shortened(info.notes, longest_notes),
             "bytes": self._disk_use.of(info),
         }
 
@@ -198,7 +200,3 @@ def _remove(run: str, hidden: Path) -> None:
 
 def _names(names: Iterable[str]) -> list[str]:
     return sorted(set(names))[:MOST_NAMES]
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

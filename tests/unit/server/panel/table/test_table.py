@@ -380,6 +380,64 @@ def test_notes_that_cannot_be_written_are_refused_with_the_reason(table, runs, m
         table.change(GOOD, {**EDIT, "name": "new"}, ())
 
 
+@pytest.mark.parametrize(
+    ("edit", "before", "message"),
+    [
+        (
+            {"name": "new"},
+            {"name": GOOD},
+            "the name of run .* was changed elsewhere in the meantime, to 'theirs'; your",
+        ),
+        ({"tags": ["new"]}, {"tags": []}, "the tags of run .* were changed elsewhere in the meantime, to 'a, b'; your"),
+        (
+            {"notes": "new"},
+            {"notes": ""},
+            "the notes of run .* were changed elsewhere in the meantime, to 'their notes'",
+        ),
+    ],
+)
+def test_a_text_that_was_changed_elsewhere_is_not_replaced(table, runs, edit, before, message):
+    table.change(GOOD, {**EDIT, "name": "theirs", "tags": ["a", "b"], "notes": "their notes"}, ())
+    with pytest.raises(RefusedError, match=message) as refused:
+        table.change(GOOD, {**EDIT, **edit, "before": {**EDIT, **before}}, ())
+    assert refused.value.code == "changed"
+    [row] = page(table)["runs"]
+    assert (row["name"], row["tags"], row["notes"]) == ("theirs", ["a", "b"], "their notes")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"name": "theirs", "tags": ["a"], "notes": "their notes"},
+        {**EDIT, "name": "theirs"},
+        {"tags": ["a"]},
+        {"notes": None},
+        {},
+        None,
+    ],
+)
+def test_a_text_is_replaced_if_the_page_has_shown_it(table, before):
+    table.change(GOOD, {"name": "theirs", "tags": ["a"], "notes": "their notes"}, ())
+    row = table.change(GOOD, {"name": "own", "tags": ["b"], "notes": "own notes", "before": before}, ())
+    assert (row["name"], row["tags"], row["notes"]) == ("own", ["b"], "own notes")
+
+
+def test_changes_of_other_texts_and_equal_changes_are_no_conflict(table, runs):
+    table.change(GOOD, {"tags": ["theirs"]}, ())
+    table.change(GOOD, {"notes": "own", "before": {"name": GOOD, "tags": [], "notes": ""}}, ())
+    row = table.change(GOOD, {"tags": ["theirs"], "before": {"tags": []}}, ())
+    assert (row["tags"], row["notes"]) == (["theirs"], "own")
+    write_run(runs, BAD, name="n" * 300)
+    shown = next(row["name"] for row in page(table)["runs"] if row["id"] == BAD)
+    assert table.change(BAD, {"name": "short", "before": {"name": shown}}, ())["name"] == "short"
+
+
+@pytest.mark.parametrize("before", ["text", ["list"], 1])
+def test_an_invalid_text_before_the_change_is_refused(table, before):
+    with pytest.raises(UsageError, match="`before` must be an object with the values that the change replaces"):
+        table.change(GOOD, {"name": "new", "before": before}, ())
+
+
 def test_a_series_is_read_again_only_after_a_change(table, runs):
     first, *_ = some_runs(runs)
     page(table)
@@ -401,7 +459,22 @@ async def test_a_run_is_renamed_tagged_and_deleted_by_the_routes(server, runs):
     assert [one["name"] for one in table["runs"]] == ["<b>best</b>"]
     assert (await server.ask("GET", "runs"))["runs"][0]["name"] == "<b>best</b>"
     assert (await server.ask("GET", f"runs/{GOOD}"))["view"]["name"] == "<b>best</b>"
-    for body in ({"tags": ["a" * 10_000]}, {"name": 1}, {"status": "failed"}):
+    damaged = runs / GOOD / "notes.json"
+    await server.ask("PATCH", f"runs/{GOOD}", json={**EDIT, "notes": "line 1\nline 2"})
+    detail = await server.ask("GET", f"runs/{GOOD}")
+    assert misfit(detail, wire_runs.RunDetail) is None
+    assert (detail["summary"]["name"], detail["tags"], detail["notes"]) == (
+        "<b>best</b>", ["paper"], "line 1\nline 2"
+    )  # fmt: skip
+    stale = {**EDIT, "notes": "own", "before": {**EDIT, "notes": ""}}
+    refused = await server.ask("PATCH", f"runs/{GOOD}", 409, json=stale)
+    assert (refused["code"], misfit(refused, wire.Problem)) == ("changed", None)
+    kept = damaged.read_text()
+    damaged.write_text("{")
+    assert (await server.ask("GET", f"runs/{GOOD}"))["notes"] == ""
+    assert damaged.read_text() == "{"
+    damaged.write_text(kept)
+    for body in ({"tags": ["a" * 10_000]}, {"name": 1}, {"status": "failed"}, {"before": 1}):
         refused = await server.ask("PATCH", f"runs/{GOOD}", 400, json=body)
         assert (refused["code"], misfit(refused, wire.Problem)) == ("invalid", None)
     refused = await server.ask("GET", "table?sort=other", 400)

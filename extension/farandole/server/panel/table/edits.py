@@ -39,8 +39,8 @@ def check_unchanged(info: RunInfo, values: Mapping[str, Any], before: Mapping[st
             verb = "was" if key == "name" else "were"
             raise RefusedError(
                 "changed",
-                f"the {key} of run {info.id} {verb} changed elsewhere in the meantime, to {text[:SHOWN]!r}; your text is "
-                "not saved: save it again to replace this, or discard it",
+                f"the {key} of run {info.id} {verb} changed elsewhere in the meantime, to {text[:SHOWN]!r}; your text "
+                "is not saved: save it again to replace this, or discard it",
             )
 
 

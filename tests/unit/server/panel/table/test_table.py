@@ -386,13 +386,13 @@ def test_notes_that_cannot_be_written_are_refused_with_the_reason(table, runs, m
         (
             {"name": "new"},
             {"name": GOOD},
-            "the name of run .* was changed elsewhere in the meantime, to 'theirs'; your",
+            "the name of run .* was changed elsewhere .*, to 'theirs'; your",
         ),
-        ({"tags": ["new"]}, {"tags": []}, "the tags of run .* were changed elsewhere in the meantime, to 'a, b'; your"),
+        ({"tags": ["new"]}, {"tags": []}, "the tags of run .* were changed elsewhere .*, to 'a, b'; your"),
         (
             {"notes": "new"},
             {"notes": ""},
-            "the notes of run .* were changed elsewhere in the meantime, to 'their notes'",
+            "the notes of run .* were changed elsewhere .*, to 'their notes'; your",
         ),
     ],
 )

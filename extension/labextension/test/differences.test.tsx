@@ -86,9 +86,9 @@ describe("a comparison", () => {
   });
 
   test("names a run that cannot be read", async () => {
-    sessionStorage.setItem("farandole:page", "run-a gone run-b");
-    await harness.close();
+    harness.close();
     harness = new Harness();
+    sessionStorage.setItem("farandole:page", "run-a gone run-b");
     harness.answers["run"] = (id: string) => {
       const found = details[id];
       if (!found) throw new RequestError({ code: "unknown", message: "run.json is damaged", runs: [] }, 404);

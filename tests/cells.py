@@ -122,7 +122,7 @@ CONFIGURED = """
 hp = fd.config(lr=0.1, batch=8)
 (marks / f"used-{hp['lr']}-{hp['batch']}-{os.getpid()}").touch()
 """
-"""A value for ``before`` in which each rank, also one that replaces a lost rank, records the hyper-parameters it uses."""
+"""A value for ``before`` in which each rank, also one that replaces a lost rank, records its hyper-parameters."""
 
 
 def used_by_ranks(folder):

@@ -55,7 +55,7 @@ def test_two_browsers_do_not_replace_each_others_text(hub: RunningHub, lab: Lab,
         expect(field).to_have_value("own notes")
         lab.shoot("runs-page-changed-elsewhere")
         # A click elsewhere does not replace a text that the user may not have seen.
-        own.get_by_role("heading", name="Runs").click()
+        own.get_by_role("heading", name="Runs", exact=True).click()
         expect(field).to_have_value("own notes")
         field.press("Enter")
         expect(field).to_have_count(0)

@@ -288,6 +288,13 @@ def test_a_folder_that_is_gone_is_not_created_again(store, tmp_path, deleted):
     assert [expected in notice for notice in run.notices] == [True]
     assert not run.folder.exists()
     assert len(run.dataframe()) == 2
+    if not deleted:
+        (tmp_path / "elsewhere").rename(run.folder)
+        give_up = time.monotonic() + 20
+        while "written again" not in run.notices[-1]:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        assert len(store.load_run(run.id)) == 2
 
 
 def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):

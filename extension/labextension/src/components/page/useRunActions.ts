@@ -36,15 +36,14 @@ export function useRunActions(changed: (deleted: readonly string[]) => void): Ru
   };
   const notes = async (run: RunRow) => (await texts(run))?.notes ?? null;
   const edit = async (run: RunRow, change: Partial<RunTexts>, before: Partial<RunTexts>): Promise<Saved> => {
-    let conflict = false;
-    const saved = await model.attempt(async () => {
-      try {
-        return await model.api.editRun(run.id, change, before);
-      } catch (error) {
-        conflict = error instanceof RequestError && error.problem.code === "changed";
+    const codes: string[] = [];
+    const saved = await model.attempt(() =>
+      model.api.editRun(run.id, change, before).catch((error: unknown) => {
+        if (error instanceof RequestError) codes.push(error.problem.code);
         throw error;
-      }
-    });
+      }),
+    );
+    const conflict = codes.includes("changed");
     if (saved || conflict) changed([]);
     return saved !== null || (conflict && ((await texts(run)) ?? false));
   };

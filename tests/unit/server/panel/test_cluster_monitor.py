@@ -1,4 +1,4 @@
-"""Tests for what the monitor of clusters does not know, because a run must not be deleted while it may be in progress."""
+"""Tests for what the monitor does not know, because a run must not be deleted while it may be in progress."""
 
 import pytest
 from farandole.server.panel.cluster_monitor import ClusterMonitor

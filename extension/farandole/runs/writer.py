@@ -288,7 +288,7 @@ class RunFiles:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._exists = True
         elif not self.folder.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "The folder of the run was deleted or moved", str(self.folder))
+            raise OSError(errno.ENOENT, "The folder of the run was deleted or moved", str(self.folder))
 
     def _known_sizes(self) -> dict[str, int]:
         if self._sizes is None:

@@ -64,10 +64,7 @@ NOT_FOR_USERS = {
     },
     "extension/farandole/runs/model.py": {'raise ValueError(f"run.json has no': DAMAGED},
     "extension/farandole/runs/notes.py": {"raise UsageError(str(exc))": PASSED_ON},
-    "extension/farandole/runs/writer.py": {
-        "raise FileNotFoundError(": "a notice of the run has the reason",
-        "raise OSError(": HANDLED,
-    },
+    "extension/farandole/runs/writer.py": {"raise OSError(": HANDLED},
     "extension/farandole/server/journal/journals.py": {"raise ValueError(": BUG},
     "extension/farandole/server/panel/views.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/server/worker/routes.py": {"raise web.HTTPError(400, str(exc))": PASSED_ON},

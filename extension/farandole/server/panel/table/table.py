@@ -180,6 +180,7 @@ def _hidden(info: RunInfo) -> Path:
 
 
 def _not_deleted(run: str, error: OSError, store: Path) -> RefusedError:
+    """Return the error for a run that cannot be deleted because of an error of the volume."""
     return RefusedError(
         "failed",
         f"run {run!r} cannot be deleted, and nothing has changed: {reason(error)}; check the permissions of {store}",

@@ -7,6 +7,7 @@ from farandole import load_run, load_runs
 from farandole.exceptions import DeadlineError, RankDiedError, RankError, UsageError
 from farandole.notebook.display import RUN_TYPE
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -112,6 +113,9 @@ def test_the_same_cell_runs_with_another_learning_rate(shell):
     assert rows.loc[[plain.id, other.id], "config.lr"].tolist() == [0.1, 0.01]
     assert rows.loc[[plain.id, other.id], "series.loss"].tolist() == [0.1, 0.01]
     assert "config.only_on_rank_1" not in rows
+    with capture_output(), pytest.raises(RankError, match="ZeroDivisionError"):
+        shell.run_cell_magic("distributed_train", "--name early --config lr=0.01", f"1 / 0\n{CONFIGURED}")
+    assert not any("has changed nothing" in notice for notice in RunStore().find("early").notices)
     _, listed = output_of(shell, "runs", "")
     assert "lr=0.01, bach=8, batch=64" in str(listed)
     assert listed.dataframe().set_index("id").loc[other.id, "config.lr"] == 0.01

@@ -5,6 +5,7 @@
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
 - ``times/rank-<n>.jsonl``, which records when the output in the logs was printed (see `farandole.runs.logs`);
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
+- ``driver.alive``, which the driver touches during the run (see `farandole.runs.lifecycle.heartbeat`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;
 - ``tensorboard/rank-<n>/`` with TensorBoard event files, if the user requested them;
@@ -19,6 +20,7 @@ import secrets
 import subprocess
 import time
 import warnings
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ from farandole.protocol import Status
 from farandole.reading import read_json
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
+from farandole.runs.lifecycle.lock import changing
+from farandole.runs.lifecycle.tombstones import is_deleted, unmark
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
@@ -36,11 +40,11 @@ from farandole.runs.run import Run
 from farandole.runs.series import check_pandas
 from farandole.runs.view import extremes
 from farandole.runs.view_files import VIEW, ViewFiles
-from farandole.runs.writer import Nowhere, RunFiles
+from farandole.runs.writer import RUN_FILE, Nowhere, RunFiles, write_atomically
 from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -105,16 +109,26 @@ class RunStore:
         )
         return self._write(Run(info, code, Nowhere()))
 
-    def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
+    def resume(
+        self, about: Mapping[str, Any], code: str, *, missing: Container[int] = (), continues: bool = False
+    ) -> Run:
         """Take over a run that another driver began. Return the run with the content of its files.
 
         The caller then adds the messages from the workers' journals. ``about`` is the initial content of ``run.json``,
         which is used if this store does not have the run. The ranks in ``missing`` have no journals, so their files
-        are not changed.
+        are not changed. If the run ``continues`` on its ranks, it is restored even if the user has deleted it.
+
+        Raises RunNotFoundError if the user has deleted the run.
         """
         folder = self.folder / Path(about["id"]).name
-        info = _info_to_resume(folder, about)
-        info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+        with _undisturbed(self.folder):
+            if continues:
+                unmark(folder)
+            elif is_deleted(folder):
+                raise RunNotFoundError(f"run {folder.name} has been deleted, so it is not taken over")
+            info = _info_to_resume(folder, about)
+            info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+            _claim(info)
         written = cut_back(folder, keep=missing)
         run = Run(info, code, Nowhere(), written=written)
         feed(run)
@@ -130,6 +144,10 @@ class RunStore:
         run = Run(info, code, Nowhere())
         feed(run, missing)
         return run
+
+    def has_deleted(self, run: str) -> bool:
+        """Return whether the user has deleted the run with this id."""
+        return is_deleted(self.folder / run)
 
     def _write(self, run: Run, written: Mapping[str, int] | None = None) -> Run:
         files = RunFiles(run.folder, written=written)
@@ -325,6 +343,25 @@ def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
         except RunUnreadableError:
             path.rename(path.with_name("run.json.old"))
     return RunInfo.from_json(dict(about), folder)
+
+
+@contextmanager
+def _undisturbed(store: Path) -> Iterator[None]:
+    """Let no other process delete a run in this context. If the volume cannot be used, continue all the same."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            store.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(changing(store))
+        yield
+
+
+def _claim(info: RunInfo) -> None:
+    """Name this process as the driver in ``run.json``, so that the run cannot be deleted any more.
+
+    An error is ignored, because the caller writes the file again and reports the error to the user.
+    """
+    with suppress(OSError):
+        write_atomically(info.folder / RUN_FILE, info.to_json().encode(), durable=True)
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.folder import driver_is_gone, this_process
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.positions import POSITIONS, cut_back, sizes_of
 from farandole.runs.store import RunStore, load_run, load_runs
 from farandole.runs.writer import RunFiles, strict_json
@@ -296,6 +297,33 @@ def test_an_unwritable_folder_is_reported_once_and_nothing_is_lost(store, tmp_pa
     assert "written again" in run.notices[1]
     assert len(store.load_run(run.id)) == 10
     assert store.load(run.id).notices == run.notices
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_folder_that_is_gone_is_not_created_again(store, tmp_path, deleted):
+    run = create(store)
+    report(run, 0, 0, 1.0)
+    run.flush()
+    if deleted:
+        with marked_as_deleted(run.folder):
+            run.folder.rename(tmp_path / "elsewhere")
+    else:
+        run.folder.rename(tmp_path / "elsewhere")
+    report(run, 0, 1, 1.0)
+    run.finish(Status.FINISHED)
+    expected = (
+        "has been deleted, so nothing more" if deleted else "cannot be written: The folder of the run was deleted"
+    )
+    assert [expected in notice for notice in run.notices] == [True]
+    assert not run.folder.exists()
+    assert len(run.dataframe()) == 2
+    if not deleted:
+        (tmp_path / "elsewhere").rename(run.folder)
+        give_up = time.monotonic() + 20
+        while "written again" not in run.notices[-1]:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        assert len(store.load_run(run.id)) == 2
 
 
 def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):

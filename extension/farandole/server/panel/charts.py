@@ -20,7 +20,7 @@ from farandole.runs.run import Run
 from farandole.runs.view import series_view, view_of
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire, wire_runs
-from farandole.server.panel.versions import Version, versions_of
+from farandole.server.panel.versions import Version, size_of, versions_of
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
@@ -114,7 +114,7 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
             sampling.run.add_log(rank, tail(info.folder, name))
     view = view_of(sampling.run, time.time(), per_rank=by_rank)
     # The tail of a log may have the same size after more output.
-    view["output_bytes"] = sum(_stat(info.folder / name)[1] for _, name in logs)
+    view["output_bytes"] = sum(size_of(info.folder / name) for _, name in logs)
     return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
 
 

@@ -22,3 +22,10 @@ def version_of(path: Path) -> Version:
 def versions_of(paths: Iterable[Path]) -> tuple[Version, ...]:
     """Return the versions of several files or folders."""
     return tuple(map(version_of, paths))
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it does not exist. Symbolic links are not followed."""
+    with suppress(OSError, ValueError):
+        return path.lstat().st_size
+    return 0

@@ -13,7 +13,7 @@ ClusterState: TypeAlias = Literal["starting", "ready", "stopping", "failed"]
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "interrupted", "lost"]
 RankState: TypeAlias = Literal["running", "done", "failed", "stopped", "dead"]
 ProblemCode: TypeAlias = Literal[
-    "invalid", "unknown", "no_hub", "refused", "quota", "exists", "runs_go_on", "unreachable", "failed"
+    "invalid", "unknown", "no_hub", "refused", "quota", "exists", "runs_go_on", "changed", "unreachable", "failed"
 ]
 Numbers: TypeAlias = list[float | None]
 

@@ -16,6 +16,8 @@ class RunDetail(TypedDict):
     """
 
     summary: RunSummary
+    tags: list[str]
+    notes: str
     view: RunView
     sampled: bool
     code: str
@@ -72,12 +74,21 @@ class RunTable(TypedDict):
     tags: list[str]
 
 
-class RunEdit(TypedDict):
-    """A change to what a user writes about a run. Null leaves a value as it is; an empty name restores the original."""
+class RunTexts(TypedDict):
+    """What a user writes about a run. Null leaves a value as it is; an empty name restores the original."""
 
     name: str | None
     tags: list[str] | None
     notes: str | None
+
+
+class RunEdit(RunTexts):
+    """A change to what a user writes about a run. The answer is 409, ``changed``, if a value is not that in ``before``.
+
+    Null in ``before`` changes a value whatever it is.
+    """
+
+    before: RunTexts | None
 
 
 class RunUsage(TypedDict):

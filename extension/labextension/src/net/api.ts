@@ -76,10 +76,11 @@ export class Api {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
   }
 
-  /** Change a run, and return its row with all of its notes. An empty edit changes nothing. */
-  editRun(id: string, edit: Partial<wire.RunEdit>): Promise<wire.RunRow> {
-    const unchanged: wire.RunEdit = { name: null, tags: null, notes: null };
-    return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, { ...unchanged, ...edit });
+  /** Change a run whose texts are still those in `before`, and return its row with all of its notes. */
+  editRun(id: string, edit: Partial<wire.RunTexts>, before: Partial<wire.RunTexts>): Promise<wire.RunRow> {
+    const unchanged: wire.RunTexts = { name: null, tags: null, notes: null };
+    const body: wire.RunEdit = { ...unchanged, ...edit, before: { ...unchanged, ...before } };
+    return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, body);
   }
 
   /** Delete the folder of a run. The server refuses this while the run goes on. */

@@ -582,7 +582,10 @@ async def test_a_run_is_stopped_by_its_driver(alone, tmp_path):
         assert misfit(summary, wire.RunSummary) is None
         assert driver.asked == [{"do": "stop_run", "run": folder.name}]
     refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
-    assert "is not active" in refused["message"]
+    assert "there is nothing to stop; the run counts as lost 5 minutes after" in refused["message"]
+    (folder / "run.json").write_text(json.dumps({**known, "status": "finished"}))
+    refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
+    assert refused["message"] == f"run {folder.name} is not active: it is finished"
     assert not (tmp_path / "runs" / MAILBOXES).exists()
 
 

@@ -43,7 +43,7 @@ class RunHandler(PanelHandler):
 
     @requires("read")
     async def get(self, run: str) -> None:
-        """Respond with the run's summary, view, code, options, versions and results."""
+        """Respond with the run's summary, tags, notes, view, code, options, versions and results."""
         async with self.panel.used():
             info, summary, chart = await asyncio.to_thread(self.load, run)
         self.answer(await asyncio.to_thread(_detail, info, summary, chart))
@@ -123,6 +123,8 @@ def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_runs.
     results: dict[str, Any] = {str(rank): value for rank, value in whole.results.items()}
     return {
         "summary": summary,
+        "tags": list(info.tags),
+        "notes": info.notes,
         "view": chart.view,
         "sampled": chart.sampled,
         "code": _code(info.folder),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.exceptions import RunUnreadableError
+from farandole.protocol import Status
 from farandole.reading import reason
+from farandole.runs.lifecycle.lock import changing
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import change_notes
 from farandole.server.panel.charts import Charts
@@ -19,17 +24,24 @@ from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.table.columns import Columns
 from farandole.server.panel.table.deletion import hide, remove
 from farandole.server.panel.table.disk_use import DiskUse
+from farandole.server.panel.table.edits import check_unchanged, parts_of, shortened
 from farandole.server.panel.table.values import SeriesValues
 from farandole.server.panel.wire_runs import RunRow, RunTable
 
-LONGEST_TEXT = 200
-"""Maximum length of the name and of the error in a row, in characters."""
 LONGEST_NOTES = 1_000
 """Maximum length of the notes in a row, in characters. The response to a change has them in full."""
 WAIT_SECONDS = 0.5
 """How long a response waits for values to sort by, and then for the values in its rows."""
 MOST_NAMES = 500
 """Maximum number of names of series, hyper-parameters or tags."""
+
+
+Unsure: TypeAlias = Callable[[str], str | None]
+"""Returns why the active runs of a cluster may be unknown, or None if they are known."""
+
+
+def _sure(_cluster: str) -> str | None:
+    return None
 
 
 class Table:
@@ -92,12 +104,14 @@ class Table:
     def change(self, run: str, edit: Mapping[str, Any], active: Collection[str]) -> RunRow:
         """Change the name, tags and notes of a run, and return its row with all of its notes.
 
-        Raises UsageError if the edit is invalid, RunNotFoundError, or RefusedError if the file cannot be written.
+        Raises UsageError if the edit is invalid, RunNotFoundError, or RefusedError if a value has been changed since
+        the page has shown it, or the file cannot be written.
         """
+        values, before = parts_of(edit)
         with self._changing:
             info = self._index.find(run)
             try:
-                notes = change_notes(info.folder, edit)
+                notes = change_notes(info.folder, values, partial(check_unchanged, info, values, before))
             except OSError as exc:
                 raise RefusedError(
                     "failed",
@@ -108,22 +122,32 @@ class Table:
         self._read_rows([info])
         return self._row(info, active, longest_notes=len(notes.notes))
 
-    def delete(self, run: str, active: Collection[str]) -> None:
+    def delete(self, run: str, active: Collection[str], unsure: Unsure = _sure) -> None:
         """Delete a run that does not go on, even if its ``run.json`` is damaged.
 
-        Raises RefusedError if the run is or may be in progress, is used by a resumed run, or cannot be deleted, or
-        RunNotFoundError.
+        ``unsure`` returns why ``active`` may lack runs of a cluster, or None. Raises RefusedError if the run is or may
+        be in progress, is used by a resumed run, or cannot be deleted, or RunNotFoundError.
         """
-        with self._changing:
+        with self._changing, _undisturbed(run, self._index.folder):
             info = self._listed(run)
-            if self._index.summary(info, active)["goes_on"]:
-                raise RefusedError("runs_go_on", f"run {run} is in progress; stop it before you delete it", runs=[run])
+            self._check_ended(info, active, unsure)
             self._check_unused(run, active)
             hidden = _hidden(info)
         self._index.forget(run)
         self._values.forget(run)
         self._disk_use.forget(run)
         _remove(run, hidden)
+
+    def _check_ended(self, info: RunInfo, active: Collection[str], unsure: Unsure) -> None:
+        """Raise RefusedError if a run is or may be in progress. The ranks of a lost run may still be executing it."""
+        if self._index.summary(info, active)["goes_on"]:
+            raise RefusedError(
+                "runs_go_on", f"run {info.id} is in progress; stop it before you delete it", runs=[info.id]
+            )
+        if info.status is Status.LOST and (why := unsure(info.cluster)) is not None:
+            raise RefusedError(
+                "failed", f"run {info.id!r} may be in progress, so it is not deleted: {why}; try again later"
+            )
 
     def _listed(self, run: str) -> RunInfo:
         """Return a run that is to be deleted, unless an error of the storage hides whether it is in progress."""
@@ -146,26 +170,45 @@ class Table:
     def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
         return {
             **self._index.summary(info, active),
-            "name": _cut(info.name, LONGEST_TEXT),
-            "error": None if info.error is None else _cut(info.error, LONGEST_TEXT),
+            "name": shortened(info.name),
+            "error": None if info.error is None else shortened(info.error),
             "config": info.config,
             "series": self._values.of(info),
             "tags": list(info.tags),
-            "notes": _cut(info.notes, longest_notes),
+            "notes": shortened(info.notes, longest_notes),
             "bytes": self._disk_use.get(info),
         }
 
 
+@contextmanager
+def _undisturbed(run: str, store: Path) -> Iterator[None]:
+    """Let no driver take over a run in this context, in which the run is deleted."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(changing(store))
+        except FileNotFoundError:
+            # There is no store, so there is no such run either.
+            pass
+        except OSError as exc:
+            raise _not_deleted(run, exc, store) from exc
+        yield
+
+
 def _hidden(info: RunInfo) -> Path:
-    """Rename the folder of a run that is to be deleted, and return its new path."""
+    """Rename the folder of a run that is to be deleted, mark the run as deleted, and return its new path."""
     try:
-        return hide(info.folder)
+        with marked_as_deleted(info.folder):
+            return hide(info.folder)
     except OSError as exc:
-        raise RefusedError(
-            "failed",
-            f"run {info.id!r} cannot be deleted, and nothing has changed: {reason(exc)}; check the permissions of "
-            f"{info.folder.parent}",
-        ) from exc
+        raise _not_deleted(info.id, exc, info.folder.parent) from exc
+
+
+def _not_deleted(run: str, error: OSError, store: Path) -> RefusedError:
+    """Return the error for a run that cannot be deleted because of an error of the volume."""
+    return RefusedError(
+        "failed",
+        f"run {run!r} cannot be deleted, and nothing has changed: {reason(error)}; check the permissions of {store}",
+    )
 
 
 def _remove(run: str, hidden: Path) -> None:
@@ -182,7 +225,3 @@ def _remove(run: str, hidden: Path) -> None:
 
 def _names(names: Iterable[str]) -> list[str]:
     return sorted(set(names))[:MOST_NAMES]
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

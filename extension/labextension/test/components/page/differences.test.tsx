@@ -2,6 +2,7 @@
 
 import { isHigherBetter } from "../../../src/components/page/columns";
 import { RunsPage } from "../../../src/components/page/runsPage";
+import { RequestError } from "../../../src/net/requestError";
 import { codeDifference, differences } from "../../../src/state/differences";
 import type * as wire from "../../../src/wire";
 import { example } from "../../examples";
@@ -82,6 +83,22 @@ describe("a comparison", () => {
     expect(section("Code").querySelector("ins")?.textContent).toBe("more()");
     expect(section("Code").querySelector("tr[data-mark='+']")?.textContent).toContain("+");
     expect(await harness.violations()).toEqual([]);
+  });
+
+  test("names a run that cannot be read", async () => {
+    harness.close();
+    harness = new Harness();
+    sessionStorage.setItem("farandole:page", "run-a gone run-b");
+    harness.answers["run"] = (id: string) => {
+      const found = details[id];
+      if (!found) throw new RequestError({ code: "unknown", message: "run.json is damaged", runs: [] }, 404);
+      return found;
+    };
+    await harness.open(true, <RunsPage store={null} />);
+    await receive((series) => series);
+    expect(harness.root.textContent).toContain("This run cannot be read and is left out below: gone");
+    const [lr] = section("Hyper-parameters").querySelectorAll("tbody tr");
+    expect([...(lr?.children ?? [])].map((cell) => cell.textContent)).toEqual(["≠ lr", "0.1", "0.5"]);
   });
 
   test("says if the runs have no series in common", async () => {

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 from farandole.protocol import Kind, is_number
-from farandole.reading import open_regular, reason
+from farandole.reading import Version, open_regular, reason, size_of, versions_of
 from farandole.runs.folder import add_valid, parsed_line, tail
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
 from farandole.runs.run import Run
 from farandole.runs.view import series_view, view_of
 from farandole.runs.view_files import LINES, VIEW
-from farandole.server.panel import wire, wire_runs
-from farandole.server.panel.versions import Version, size_of, versions_of
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
@@ -118,7 +117,7 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
     return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
 
 
-def usage(info: RunInfo, *, by_rank: bool = False) -> wire_runs.RunUsage:
+def usage(info: RunInfo, *, by_rank: bool = False) -> wire_routes.RunUsage:
     """Return the usage of a run's ranks over time, reading at most `SAMPLE_BYTES` of records.
 
     Files that cannot be read are omitted and reported in the notices.

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from farandole.exceptions import RunNotFoundError, RunUnreadableError
 from farandole.protocol import LATEST, Status, is_number
+from farandole.reading import Version, version_of
 from farandole.runs.folder import as_it_stands, run_names, stored_info
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import NOTES, annotated
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
-from farandole.server.panel.versions import Version, version_of
-from farandole.server.panel.wire_runs import ConfigValue
+from farandole.server.panel.wire_routes import ConfigValue
 
 NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""

@@ -292,38 +292,12 @@ class LogPart(LogRequest):
     text: str
 
 
-class State(TypedDict):
-    """Response to ``GET state``, with the same content as the first messages of the stream; ``hub`` may be null."""
-
-    hub: Hub | None
-    resources: Resources
-    clusters: list[Cluster]
-    runs: RunPage
-
-
 class Problem(TypedDict):
     """The reason why a request is refused. ``message`` is for the user; ``runs`` are runs that it would stop."""
 
     code: ProblemCode
     message: str
     runs: list[str]
-
-
-class StartCluster(TypedDict):
-    """Body of ``POST clusters``. A null value selects the hub's default."""
-
-    name: str
-    workers: int
-    profile: str | None
-    ranks: int | None
-    backend: str | None
-    wait: bool
-
-
-class ScaleCluster(TypedDict):
-    """Body of ``PATCH clusters/NAME``."""
-
-    workers: int
 
 
 class Watch(TypedDict):

@@ -6,7 +6,7 @@ import threading
 from urllib.parse import urlencode
 
 import pytest
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.files import read_log
 from farandole.server.panel.logs import search
 from farandole.server.panel.logs.search import Needle, lines_with
@@ -42,7 +42,7 @@ async def server(tmp_path, monkeypatch, run):
 
 async def find(server, status=200, run=GOOD, **query):
     found = await server.ask("GET", f"runs/{run}/search?{urlencode(query)}", status)
-    assert misfit(found, wire_runs.LogMatches if status == 200 else wire.Problem) is None
+    assert misfit(found, wire_routes.LogMatches if status == 200 else wire.Problem) is None
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from farandole.server.panel import wire_runs
+from farandole.server.panel import wire_routes
 from farandole.server.panel.routes.templates import HUB_START, LOCAL_START, NAMES, notebook
 from tornado import web
 
@@ -92,7 +92,7 @@ def test_a_template_starts_its_cluster_where_it_can(name):
 
 async def test_the_list_describes_each_template_in_one_sentence(server):
     listed = await server.ask("GET", "templates")
-    assert misfit(listed, wire_runs.Templates) is None
+    assert misfit(listed, wire_routes.Templates) is None
     assert [one["name"] for one in listed["templates"]] == list(NAMES)
     assert listed["templates"][0] == {
         "name": "image-classifier",
@@ -107,7 +107,7 @@ async def test_a_notebook_gets_an_unused_name_in_the_folder(server):
     (root / "work").mkdir()
     made = [await server.ask("POST", "templates/plain-ddp", 201, json={"folder": "work"}) for _ in range(2)]
     assert [one["path"] for one in made] == ["work/plain-ddp.ipynb", "work/plain-ddp-1.ipynb"]
-    assert misfit(made[0], wire_runs.CreatedNotebook) is None
+    assert misfit(made[0], wire_routes.CreatedNotebook) is None
     saved = json.loads((root / "work/plain-ddp-1.ipynb").read_text(encoding="utf-8"))
     assert saved["cells"] == notebook("plain-ddp", hub=True)["cells"]
     in_root = await server.ask("POST", "templates/plain-ddp", 201, json={"folder": ""})

@@ -11,7 +11,7 @@ from farandole.exceptions import RunUnreadableError, UsageError
 from farandole.reading import open_regular, reason
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
-from farandole.server.panel import wire_runs
+from farandole.server.panel import wire_routes
 from farandole.server.panel.logs.moments import Moments
 from farandole.server.panel.logs.window import Window
 
@@ -56,12 +56,12 @@ class Needle:
 
 def search(
     info: RunInfo, ranks: Sequence[int] | None, needle: Needle, limit: int, stopped: threading.Event
-) -> wire_runs.LogMatches:
+) -> wire_routes.LogMatches:
     """Return at most ``limit`` lines of the logs of ``ranks``, or of all ranks, in which ``needle`` occurs.
 
     The search ends early as soon as ``stopped`` is set. Raises RunUnreadableError if a log cannot be read.
     """
-    matches: list[wire_runs.LogMatch] = []
+    matches: list[wire_routes.LogMatch] = []
     for match in _matches(info, ranks, needle, stopped):
         if len(matches) == limit:
             return {"id": info.id, "matches": matches, "complete": False}
@@ -71,7 +71,7 @@ def search(
 
 def _matches(
     info: RunInfo, ranks: Sequence[int] | None, needle: Needle, stopped: threading.Event
-) -> Iterator[wire_runs.LogMatch]:
+) -> Iterator[wire_routes.LogMatch]:
     for rank, log in sorted(rank_files(info.folder, "logs", ".log")):
         if ranks is not None and rank not in ranks:
             continue

@@ -13,7 +13,7 @@ from tornado.iostream import StreamClosedError
 from farandole.reading import reason
 from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.charts import Chart, usage
 from farandole.server.panel.files import check_reports, csv_chunks
 from farandole.server.panel.routes.clusters import PanelHandler, requires
@@ -118,7 +118,7 @@ class StopHandler(PanelHandler):
             self.answer(index.summary(info, self.panel.monitor.snapshot.active_runs()), 202)
 
 
-def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_runs.RunDetail:
+def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_routes.RunDetail:
     whole = stored_info(info.folder)
     results: dict[str, Any] = {str(rank): value for rank, value in whole.results.items()}
     return {

@@ -13,7 +13,7 @@ from jupyter_server.utils import ApiPath, to_os_path
 from tornado import web
 
 from farandole.exceptions import UsageError
-from farandole.server.panel import wire_runs
+from farandole.server.panel import wire_routes
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.routes.clusters import PanelHandler, requires, typed
 
@@ -102,7 +102,7 @@ def notebook(name: str, *, hub: bool) -> dict[str, Any]:
     return content
 
 
-def describe(name: str) -> wire_runs.Template:
+def describe(name: str) -> wire_routes.Template:
     """Return a template's title and description: the heading and the first sentence of its first cell."""
     heading, _, text = "".join(notebook(name, hub=True)["cells"][0]["source"]).partition("\n\n")
     sentence = text.replace("\n", " ").partition(". ")[0]

@@ -14,7 +14,7 @@ from farandole.server.panel.runs import RunIndex
 from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.table.disk_use import DiskUse
 from farandole.server.panel.table.values import SeriesValues
-from farandole.server.panel.wire_runs import ConfigValue
+from farandole.server.panel.wire_routes import ConfigValue
 
 FIELDS = "name", "status", "started", "size", "cluster"
 SERIES = re.compile(r"series\.(.+)\.(last|lowest|highest)", re.DOTALL)

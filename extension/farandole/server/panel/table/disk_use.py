@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from farandole.protocol import CHECKPOINTS
+from farandole.reading import versions_of
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import FOLDERS
 from farandole.server.panel.table.cache import Cache
-from farandole.server.panel.versions import versions_of
 
 PARTS = ("", *FOLDERS, CHECKPOINTS, "records", "tensorboard")
 """The folders of a run. The main folder changes with every report, because the driver replaces ``view.json`` then."""

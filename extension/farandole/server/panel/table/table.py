@@ -26,7 +26,7 @@ from farandole.server.panel.table.deletion import hide, remove
 from farandole.server.panel.table.disk_use import DiskUse
 from farandole.server.panel.table.edits import check_unchanged, parts_of, shortened
 from farandole.server.panel.table.values import SeriesValues
-from farandole.server.panel.wire_runs import RunRow, RunTable
+from farandole.server.panel.wire_routes import RunRow, RunTable
 
 LONGEST_NOTES = 1_000
 """Maximum length of the notes in a row, in characters. The response to a change has them in full."""

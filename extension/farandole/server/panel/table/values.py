@@ -12,7 +12,7 @@ from farandole.server.panel import wire
 from farandole.server.panel.charts import Charts, sample
 from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.views import read_view
-from farandole.server.panel.wire_runs import ReportedValues
+from farandole.server.panel.wire_routes import ReportedValues
 
 MOST_SERIES = 100
 """Maximum number of series of a run in the table."""

@@ -21,7 +21,7 @@ from farandole.runs.lifecycle.tombstones import is_deleted
 from farandole.runs.notes import change_notes
 from farandole.runs.store import RunStore
 from farandole.runs.view_files import VIEW
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.runs import Filter, RunIndex
@@ -58,7 +58,7 @@ async def server(tmp_path, monkeypatch, runs):
 def part(table, wanted=EVERY, *, active=(), **options):
     """Return a page of the table, from which values may be missing."""
     found = table.page(active=active, wanted=wanted, **options)
-    assert misfit(json.loads(json.dumps(found)), wire_runs.RunTable) is None
+    assert misfit(json.loads(json.dumps(found)), wire_routes.RunTable) is None
     return found
 
 
@@ -539,17 +539,17 @@ def test_a_series_is_read_again_only_after_a_change(table, runs):
 
 async def test_a_run_is_renamed_tagged_and_deleted_by_the_routes(server, runs):
     row = await server.ask("PATCH", f"runs/{GOOD}", json={**EDIT, "name": "<b>best</b>", "tags": ["paper"]})
-    assert misfit(row, wire_runs.RunRow) is None
+    assert misfit(row, wire_routes.RunRow) is None
     assert (row["name"], row["tags"]) == ("<b>best</b>", ["paper"])
     table = await server.ask("GET", "table?tag=paper&sort=series.loss.last&descending=1&offset=0&limit=9")
-    assert misfit(table, wire_runs.RunTable) is None
+    assert misfit(table, wire_routes.RunTable) is None
     assert [one["name"] for one in table["runs"]] == ["<b>best</b>"]
     assert (await server.ask("GET", "runs"))["runs"][0]["name"] == "<b>best</b>"
     assert (await server.ask("GET", f"runs/{GOOD}"))["view"]["name"] == "<b>best</b>"
     damaged = runs / GOOD / "notes.json"
     await server.ask("PATCH", f"runs/{GOOD}", json={**EDIT, "notes": "line 1\nline 2"})
     detail = await server.ask("GET", f"runs/{GOOD}")
-    assert misfit(detail, wire_runs.RunDetail) is None
+    assert misfit(detail, wire_routes.RunDetail) is None
     assert (detail["summary"]["name"], detail["tags"], detail["notes"]) == (
         "<b>best</b>", ["paper"], "line 1\nline 2"
     )  # fmt: skip

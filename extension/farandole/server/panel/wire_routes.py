@@ -1,12 +1,38 @@
-"""Types of the JSON messages about runs and templates that the page requests; `wire` has the types of the others."""
+"""Types of the JSON bodies and responses of the routes; `wire` has the types that the stream of messages uses too."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias, TypedDict
 
-from farandole.server.panel.wire import RunSummary, RunView, Series
+from farandole.server.panel.wire import Cluster, Hub, Resources, RunPage, RunSummary, RunView, Series
 
 ConfigValue: TypeAlias = str | float | bool | None
+
+
+class State(TypedDict):
+    """Response to ``GET state``, with the same content as the first messages of the stream; ``hub`` may be null."""
+
+    hub: Hub | None
+    resources: Resources
+    clusters: list[Cluster]
+    runs: RunPage
+
+
+class StartCluster(TypedDict):
+    """Body of ``POST clusters``. A null value selects the hub's default."""
+
+    name: str
+    workers: int
+    profile: str | None
+    ranks: int | None
+    backend: str | None
+    wait: bool
+
+
+class ScaleCluster(TypedDict):
+    """Body of ``PATCH clusters/NAME``."""
+
+    workers: int
 
 
 class RunDetail(TypedDict):

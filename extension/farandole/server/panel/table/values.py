@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire
@@ -16,7 +16,8 @@ from farandole.server.panel.wire_routes import ReportedValues
 
 MOST_SERIES = 100
 """Maximum number of series of a run in the table."""
-PARTS = "last", "lowest", "highest"
+Part: TypeAlias = Literal["last", "lowest", "highest"]
+PARTS: tuple[Part, ...] = ("last", "lowest", "highest")
 Packed: TypeAlias = tuple[tuple[str, ...], Sequence[float]]
 """The names of the series of a run, and three numbers for each name. NaN means no value."""
 

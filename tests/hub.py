@@ -26,6 +26,8 @@ CYCLE_MS = "5"
 """Horovod's cycle time in tests, in milliseconds. With the default of 1 ms, a rank that does not rest uses a tenth of a
 core."""
 START_DEADLINE = 120.0
+METRICS_TOKEN = "0123456789abcdef" * 4
+"""The token with which tests read the metrics of the hub that has operators."""
 
 
 class RunningHub:

@@ -15,8 +15,8 @@ from farandole.protocol import is_number
 Hyperparameter: TypeAlias = str | int | float | bool | None
 
 MOST_NAMES = 200
-LONGEST_NAME = 100
-LONGEST_TEXT = 1_000
+LONGEST_CONFIG_NAME = 100
+LONGEST_CONFIG_TEXT = 1_000
 
 
 def checked(values: Mapping[str, object]) -> dict[str, Hyperparameter]:
@@ -43,24 +43,28 @@ def parse(words: Sequence[str]) -> dict[str, Hyperparameter]:
 
 
 def _name(name: object) -> str:
-    if isinstance(name, str) and len(name) <= LONGEST_NAME and all(part.isidentifier() for part in name.split(".")):
+    if isinstance(name, str) and len(name) <= LONGEST_CONFIG_NAME and _is_dotted(name):
         return name
     raise UsageError(
-        f"{reprlib.repr(name)} cannot be the name of a hyper-parameter; use at most {LONGEST_NAME} letters, digits and "
-        "underscores, as in lr or optimizer.lr"
+        f"{reprlib.repr(name)} cannot be the name of a hyper-parameter; use at most {LONGEST_CONFIG_NAME} letters, "
+        "digits and underscores, as in lr or optimizer.lr"
     )
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _plain(name: str, value: object) -> Hyperparameter:
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+    if isinstance(value, str) and len(value) <= LONGEST_CONFIG_TEXT:
         return str(value)
     if isinstance(value, Real) and is_number(number := _number(value)):
         return number
     raise UsageError(
         f"the hyper-parameter {name!r} cannot be {reprlib.repr(value)}; use a finite number, a text of at most "
-        f"{LONGEST_TEXT:,} characters, True, False or None"
+        f"{LONGEST_CONFIG_TEXT:,} characters, True, False or None"
     )
 
 
@@ -75,7 +79,7 @@ def _number(value: Real) -> float:
 def _parsed(text: str) -> object:
     """Return the value of a Python literal, or the text itself if it is not a literal of a supported type."""
     try:
-        value = ast.literal_eval(text[: LONGEST_TEXT + 1])
+        value = ast.literal_eval(text[: LONGEST_CONFIG_TEXT + 1])
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
     return value if value is None or isinstance(value, str | int | float) else text

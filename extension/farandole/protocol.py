@@ -91,6 +91,9 @@ For each kernel there are two files: ``<id>.frames`` contains the websocket fram
 ``<id>.json`` is written last.
 """
 
+DELETED_RUNS = ".deleted"
+"""The folder of a run store with an empty file for each run that the user has deleted, named by the run's id."""
+
 
 MOST_RANKS = 16_384
 """The maximum number of ranks in a run. Readers of run folders reject larger numbers as invalid."""

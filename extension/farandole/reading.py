@@ -11,10 +11,11 @@ import json
 import os
 import reprlib
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.exceptions import UsageError
 from farandole.hyperparameters import checked
@@ -32,6 +33,8 @@ MOST_LEVELS = 100
 """The maximum nesting depth of lists and objects."""
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for `os.open` that refuse symbolic links and prevent pipes from blocking."""
+Version: TypeAlias = tuple[int, ...]
+"""Numbers that change whenever a file or folder changes. There are no numbers if it does not exist."""
 
 
 def open_regular(folder: Path, name: str) -> BufferedReader:
@@ -219,3 +222,23 @@ def reason(error: Exception) -> str:
 def printable(text: str) -> str:
     """Replace each character that is not printable with a question mark."""
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+
+
+def version_of(path: Path) -> Version:
+    """Return the version of one file or folder. Symbolic links are not followed."""
+    with suppress(OSError, ValueError):
+        stat = path.lstat()
+        return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+    return ()
+
+
+def versions_of(paths: Iterable[Path]) -> tuple[Version, ...]:
+    """Return the versions of several files or folders."""
+    return tuple(map(version_of, paths))
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it does not exist. Symbolic links are not followed."""
+    with suppress(OSError, ValueError):
+        return path.lstat().st_size
+    return 0

@@ -13,6 +13,8 @@ MODULES = (
     "tensorboard.program",
     "jupyterlab",
     "jupyterhub.singleuser",
+    "jupyter_server_proxy",
+    "farandole.server.tensorboard.entry",
     "farandole.notebook.magics",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from markupsafe import Markup, escape
@@ -14,6 +15,8 @@ from spawner_config.lifecycle.idle import KEPT
 from spawner_config.models import Variables
 from spawner_config.operators.notices import Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
+from spawner_config.origins.hosts import DANGER
+from spawner_config.pages import show
 from spawner_config.settings import ROOT, SettingsError
 from spawner_config.shares import items
 
@@ -76,20 +79,22 @@ def configure_operators(
         limits=profile_set.limits.model_dump(),
         local=local,
         secure=bool((c.JupyterHub.get("tornado_settings") or {}).get("cookie_options", {}).get("secure")),
+        danger=DANGER if settings.one_origin else "",
     )
     _add(c, "services", _service(site, url, bind))
     _add(c, "load_roles", {"name": f"{SERVICE}-service", "scopes": SCOPES, "services": [SERVICE]})
     access = {"name": OPERATORS, "scopes": [f"access:services!service={SERVICE}"], "groups": [OPERATORS]}
     _add(c, "load_roles", {**access, "users": ours.operators})
+    # Only hubs with accounts of their own have this class.
+    c.AccountAuthenticator.operators = ours.operators
     if ours.metrics_token:
         _add(c, "services", {"name": PROMETHEUS, "api_token": ours.metrics_token})
         _add(c, "load_roles", {"name": PROMETHEUS, "scopes": ["read:metrics"], "services": [PROMETHEUS]})
-    shown = {**(c.JupyterHub.get("template_vars") or {})}
-    c.JupyterHub.template_vars = {**shown, "announcement": Announcement(Notices(settings.state))}
+    show(c, notices=NoticesOfUser(Notices(settings.state)))
 
 
-class Announcement:
-    """The HTML above the hub's pages: the notices for the user. JupyterHub calls it for each page."""
+class NoticesOfUser:
+    """The HTML of a user's notices above the hub's pages. JupyterHub calls it for each page."""
 
     def __init__(self, notices: Notices) -> None:
         """Show these notices."""
@@ -97,8 +102,14 @@ class Announcement:
 
     def __call__(self, user: Any) -> Markup:
         """Return the notices of the logged-in user, newest first; JupyterHub passes None without a login."""
-        found = [] if user is None else self._notices.of(user.name)
+        found = [] if user is None else self._notices.of(user.name, since=created(user))
         return Markup("<br>").join(escape(notice.sentence) for notice in reversed(found))
+
+
+def created(user: Any) -> datetime | None:
+    """Return when a user was added to the hub, None if it is not known, as of services. The database has no zones."""
+    time: datetime | None = getattr(user, "created", None)
+    return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _service(site: Site, url: str, bind: str) -> dict[str, Any]:

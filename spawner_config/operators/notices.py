@@ -63,10 +63,14 @@ class Notices:
         changed = [replace(each, servers=stopped) if each == notice else each for each in kept]
         self._write(user, changed if stopped else [each for each in kept if each != notice])
 
-    def of(self, user: str, now: datetime | None = None) -> list[Notice]:
-        """Return the notices of the last days for a user, the oldest first; none if the file is not readable."""
+    def of(self, user: str, now: datetime | None = None, *, since: datetime | None = None) -> list[Notice]:
+        """Return the notices of the last days for a user, the oldest first; none if the file is not readable.
+
+        Notices from before ``since``, when the user was added, were for an earlier user with the same name.
+        """
         try:
-            return self._kept(user, now or datetime.now(UTC))
+            kept = self._kept(user, now or datetime.now(UTC))
+            return [notice for notice in kept if since is None or notice.at >= since]
         except OSError as exc:
             log.error("The notices for %r are not shown: %s", user, exc)
             return []

@@ -34,6 +34,7 @@ class Site:
     - ``limits``: the limits for each user
     - ``local``: whether servers are processes of this machine, so that their memory and homes can be measured
     - ``secure``: whether browsers may send cookies only over HTTPS
+    - ``danger``: what the page warns of, or an empty string
     """
 
     state: Path
@@ -41,6 +42,7 @@ class Site:
     limits: Mapping[str, int]
     local: bool
     secure: bool = False
+    danger: str = ""
 
     @property
     def environment(self) -> dict[str, str]:

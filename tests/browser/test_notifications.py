@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from hub.process import wait_until
-from tests.browser.lab import write_notebook
+from tests.browser.lab import THEMES, assert_usable, choose_theme, write_notebook
 from tests.browser.test_reattach import home_of
 from tests.clients.hosts import url_of
 
@@ -80,7 +80,9 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(failed.locator("b, i")).to_have_count(0)
     wait_until(lambda: shown(lab) == ["failed"], 30)
     wait_until(lambda: second.evaluate(TAGS) == lab.page.evaluate(TAGS), 30)
-    lab.shoot("notification")
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        lab.shoot(f"notification-{theme.split()[-1].lower()}")
     lab.run_cell(2)
     expect(toast(lab, "diverged: NaN or infinite values in loss")).to_have_count(1, timeout=60_000)
     wait_until(lambda: "nan" in shown(lab), 30)
@@ -94,10 +96,16 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
     expect(lab.page.locator(".Toastify__toast")).to_have_count(0)
 
 
+# Jest tests the same with a stand-in for the browser.
+@pytest.mark.release
 @pytest.mark.timeout(240)
 def test_a_browser_that_forbids_notifications_is_explained(hub: RunningHub, lab: Lab):
     open_lab(hub, lab, "germain", "denied")
     expect(toast(lab, "The browser forbids notifications of this page.")).to_contain_text("allow notifications")
-    lab.run_cell(1)
-    expect(toast(lab, "<b>broken</b> has failed: the cell failed")).to_be_visible(timeout=60_000)
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        lab.run_cell(1)
+        expect(toast(lab, "<b>broken</b> has failed: the cell failed").first).to_be_visible(timeout=60_000)
+        expect(lab.page.locator(".Toastify--animate")).to_have_count(0)
+        assert_usable(lab, ".Toastify__toast", f"notification-{theme.split()[-1].lower()}")
     assert shown(lab) == []

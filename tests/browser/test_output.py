@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from farandole.notebook.display import RUN_TYPE
@@ -97,6 +99,32 @@ def outputs_of(notebook: Path, index: int) -> list[dict[str, Any]]:
     return [output["data"] for output in cell["outputs"] if "data" in output]
 
 
+def download(chart: Locator, series: str, format_name: str) -> bytes:
+    """Download a chart in a format from its menu, and return the content of the file."""
+    chart.get_by_label(f"Download the chart of {series}").click()
+    with chart.page.expect_download() as started:
+        chart.get_by_role("button", name=format_name, exact=True).click()
+    assert started.value.suggested_filename == f"{series}.{format_name.lower()}"
+    return started.value.path().read_bytes()
+
+
+def assert_chart_is_downloaded(cell: Locator) -> None:
+    """Check the files of the chart of 40 losses: a picture in both formats, and the values."""
+    chart = cell.locator(".fd-chart", has_text="loss")
+    png = download(chart, "loss", "PNG")
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(png) > 2000
+    svg = ET.fromstring(download(chart, "loss", "SVG"))
+    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "loss" in [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    rows = list(csv.reader(download(chart, "loss", "CSV").decode().splitlines()))
+    assert rows[0] == ["line", "step", "value", "low", "high"]
+    assert [(int(step), float(value)) for _, step, value, *_ in rows[1:]] == [
+        (step, pytest.approx(1 / (step + 1), rel=1e-4)) for step in range(40)
+    ]
+    expect(chart.get_by_role("alert")).to_have_count(0)
+
+
 def stop_server(hub: RunningHub, user: str) -> None:
     """Stop the user's notebook server, with all kernels."""
     token = hub.token_for(user, ["self"])
@@ -118,6 +146,7 @@ def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: Ru
     wait_for_points(cell, "loss", 3)
     expect(cell.locator(".fd-status")).to_have_text("finished", timeout=60_000)
     wait_until(lambda: points(cell, "loss") == 40, 10)
+    assert_chart_is_downloaded(cell)
     expect(cell.locator(".fd-chart, img")).to_have_count(1)
     wait_until(lambda: "finished" in str(outputs_of(saved, 1)), 30)
     [output] = outputs_of(saved, 1)

@@ -1,4 +1,7 @@
-"""Tests the page of runs: a user finds the better of two runs, reads how they differ, and changes and deletes runs."""
+"""Tests the page of runs: a user finds the better of two runs, reads how they differ, and changes and deletes runs.
+
+The test writes the runs itself, which takes less time than training. test_newcomer.py opens the page after a training.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,24 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from farandole.protocol import Kind, Report, Status, report_to_json
+from farandole.runs.origin import Origin
+from farandole.runs.store import RunStore
 from playwright.sync_api import expect
 
-from tests.browser.lab import write_notebook
-from tests.browser.test_panel import assert_no_faults, choose_theme
+from tests.browser.lab import DESKTOP, PHONE, THEMES, assert_no_faults, choose_theme, write_notebook
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Response, ViewportSize
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Response
 
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
 
-START = "%load_ext farandole\n%cluster start --workers 1 --backend none"
-CELL = """\
-%%distributed_train --name {name} {options}
+NOTEBOOK = "rates.ipynb"
+CODE = """\
 import farandole as fd
 
 lr = fd.config(lr=0.01)["lr"]
@@ -30,7 +36,6 @@ for step in range(20):
     fd.report(step=step, loss=weight**2)
 """
 PAGE = "#farandole-runs"
-PHONE: ViewportSize = {"width": 390, "height": 844}
 
 BEYOND = """page => [...page.querySelectorAll(".fd-page-content > *")]
     .filter((part) => part.getBoundingClientRect().right > page.getBoundingClientRect().right + 1)
@@ -48,6 +53,34 @@ def open_page(lab: Lab) -> Locator:
     return page
 
 
+def write_run(home: Path, cell: int, lr: float, weight: float) -> None:
+    """Write the run of a cell with `CODE` into a home, as a cluster with one rank writes it."""
+    run = RunStore(home / "farandole" / "runs").create(
+        code=CODE.format(weight=weight),
+        backend="none",
+        size=1,
+        workers=["main-w0"],
+        name=f"rate-{lr}",
+        versions={"python": "3.11.2"},
+        origin=Origin(notebook=str(home / NOTEBOOK), cell=f"cell-{cell}"),
+    )
+    run.add_records(0, {"kind": Kind.CONFIG, "rank": 0, "time": run.started, "values": {"lr": lr}})
+    for step in range(20):
+        weight -= lr * weight
+        report = Report(rank=0, time=run.started + step / 10, step=step, values={"loss": weight**2})
+        run.add_records(0, report_to_json(report))
+    run.add_log(0, "trained\n")
+    run.finish(Status.FINISHED)
+
+
+def write_runs(home: Path) -> None:
+    """Write a notebook with two cells, and the run of each. The second run is newer, and better."""
+    cells = [f"%%distributed_train\n{CODE.format(weight=weight)}" for weight in (1.0, 2.0)]
+    write_notebook(home / NOTEBOOK, *cells)
+    write_run(home, 0, lr=0.01, weight=1.0)
+    write_run(home, 1, lr=0.5, weight=2.0)
+
+
 def names(page: Locator) -> Locator:
     return page.locator("tbody [data-run]")
 
@@ -61,7 +94,7 @@ def sort(page: Locator, column: str, order: str) -> None:
 
 def assert_accessible(lab: Lab, name: str) -> None:
     """Check and save the page in both themes."""
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in THEMES:
         choose_theme(lab, theme)
         assert_no_faults(lab, PAGE)
         lab.shoot(f"runs-page-{name}-{theme.split()[-1].lower()}")
@@ -100,15 +133,10 @@ def compare_both(lab: Lab, page: Locator) -> None:
 
 @pytest.mark.timeout(400)
 def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: Lab):
-    slow = CELL.format(name="rate-0.01", options="", weight=1.0)
-    fast = CELL.format(name="rate-0.5", options="--config lr=0.5", weight=2.0)
-    write_notebook(home_of(hub, "sklodowska") / "rates.ipynb", START, slow, fast)
+    write_runs(home_of(hub, "sklodowska"))
     lab.log_in("sklodowska")
     lab.start_server("sklodowska", "lean")
-    lab.open_notebook("sklodowska", "rates.ipynb")
-    expect(lab.run_cell(0)).to_contain_text("1 rank", timeout=90_000)
-    for cell in (1, 2):
-        expect(lab.run_cell(cell).locator(".fd-status")).to_have_text("finished", timeout=120_000)
+    lab.page.locator(".jp-LauncherCard", has_text="Farandole: distributed training").wait_for()
 
     page = open_page(lab)
     expect(names(page)).to_have_text(["rate-0.5", "rate-0.01"])
@@ -157,6 +185,7 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
     lab.page.set_viewport_size(PHONE)
     lab.shoot("runs-page-phone")
     assert page.evaluate(BEYOND) == []
-    lab.page.set_viewport_size({"width": 1400, "height": 900})
+    lab.page.set_viewport_size(DESKTOP)
     page.get_by_role("button", name="Open the notebook of fast").click()
-    expect(lab.cell(2)).to_be_visible()
+    expect(lab.cell(1)).to_be_visible()
+    expect(lab.cell(1)).to_have_class(re.compile("jp-mod-active"))

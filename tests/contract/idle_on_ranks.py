@@ -1,13 +1,18 @@
 """Script for the ranks of a Horovod world that rest while they do not use Horovod."""
 
+import itertools
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import horovod.torch as hvd
 import torch
+from horovod.runner.http.http_server import RendezvousServer
 
 from tests.contract.train_on_ranks import end_process
+from tests.contract.worlds import start_rendezvous
 
 REST_SECONDS = 1.5
 """Seconds after a collective until all ranks rest. Resting ranks negotiate again half a second later."""
@@ -23,21 +28,40 @@ STEPS_SECONDS = 20.0
 LATE_SECONDS = 4.0
 """How long a rank waits for its peer, which is longer than the Gloo timeout."""
 GLOO_TIMEOUT_SECONDS = "3"
+MEETING_SECONDS = 60.0
+"""How long rank 1 waits until rank 0 has started the server for the next world."""
+numbers = itertools.count()
+"""The numbers of the worlds that `form` creates, which are the same on both ranks."""
 
 
 def main() -> None:
     hvd.init()  # The first world has Gloo's default timeout, because imports do not end at the same time on all ranks.
     hvd.shutdown()
     os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = GLOO_TIMEOUT_SECONDS
-    hvd.init()
+    form()
     assert total() == 2
     rests()
     serves_a_late_peer()
     does_not_rest_between_steps()
     shuts_down_at_once()
-    hvd.init(process_sets=[only_rank_0])
+    form(process_sets=[only_rank_0])
     serves_a_process_set()
     follows_the_shutdown_of_one_rank()
+
+
+def form(**options: object) -> None:
+    """Form a world, with a new server for the addresses of its ranks."""
+    file = Path(sys.argv[1]) / str(next(numbers))
+    if os.environ["HOROVOD_RANK"] == "0":
+        port, _ = start_rendezvous(RendezvousServer(), 2)
+        file.with_suffix(".new").write_text(str(port))
+        file.with_suffix(".new").rename(file)
+    deadline = time.monotonic() + MEETING_SECONDS
+    while not file.exists():
+        assert time.monotonic() < deadline, "rank 0 has started no server"
+        time.sleep(0.01)
+    os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] = file.read_text()
+    hvd.init(**options)
 
 
 def total(**options: object) -> int:
@@ -78,7 +102,7 @@ def does_not_rest_between_steps() -> None:
 def shuts_down_at_once() -> None:
     took = []
     for _ in range(ATTEMPTS):
-        hvd.init()
+        form()
         total()
         time.sleep(REST_SECONDS)
         took.append(duration(hvd.shutdown))
@@ -96,7 +120,7 @@ def serves_a_process_set() -> None:
 
 def follows_the_shutdown_of_one_rank() -> None:
     hvd.shutdown()
-    hvd.init()
+    form()
     time.sleep(REST_SECONDS + 2 * (hvd.rank() == 0))
     took = duration(hvd.shutdown)
     assert took < 2, took

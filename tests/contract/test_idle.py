@@ -26,10 +26,10 @@ processes can delay an attempt. Without the wake-up, each attempt takes longer."
 ATTEMPTS = 3
 
 
-def test_horovod_rests_and_wakes():
+def test_horovod_rests_and_wakes(tmp_path):
     variables = {"HOROVOD_CYCLE_TIME": CYCLE_MS, "HOROVOD_IDLE_CYCLE_TIME": str(IDLE_CYCLE_MILLISECONDS)}
     with world("horovod", 2) as environments:
-        run([environment | variables for environment in environments], "tests.contract.idle_on_ranks")
+        run([environment | variables for environment in environments], "tests.contract.idle_on_ranks", tmp_path)
 
 
 @pytest.fixture(scope="module")

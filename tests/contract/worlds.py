@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousServer
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +32,20 @@ def _torch_environments(size: int) -> list[dict[str, str]]:
     return [_environment("torch", rank, size) | meeting | {"RANK": str(rank)} for rank in range(size)]
 
 
-def _horovod_environments(size: int, server: RendezvousServer) -> list[dict[str, str]]:
+def start_rendezvous(server: RendezvousServer, size: int) -> tuple[int, list[SlotInfo]]:
+    """Start a server at which Horovod's ranks exchange their addresses. Return its port and the slot of each rank.
+
+    Each world needs a server of its own. A server that an earlier world has used may still have that world's addresses.
+    A rank that forms the next world sooner than its peers would connect to them, and Gloo would abort the process.
+    """
     port = server.start()
     slots = get_host_assignments(parse_hosts(f"localhost:{size}"), size)
     server.init(slots)
+    return port, slots
+
+
+def _horovod_environments(size: int, server: RendezvousServer) -> list[dict[str, str]]:
+    port, slots = start_rendezvous(server, size)
     common = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),

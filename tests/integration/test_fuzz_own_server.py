@@ -57,7 +57,9 @@ VALUE = st.recursive(
 )
 BYTES = st.binary(max_size=64) | VALUE.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 50_000)
 CELLS = st.sampled_from(FILES[:6]) | BYTES
-VIEW_KEYS = ("id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size")
+VIEW_KEYS = (
+    "id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size", "reports", "output_bytes",
+)  # fmt: skip
 
 
 def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:
@@ -120,6 +122,7 @@ WATCH = st.fixed_dictionaries(
     {"kind": st.just("watch"), "seen": st.booleans() | VALUE},
     optional={
         "runs": st.lists(TEXT | st.just(GOOD), max_size=3) | VALUE,
+        "followed": st.lists(TEXT | st.just(GOOD), max_size=3) | VALUE,
         "by_rank": st.booleans() | VALUE,
         "logs": st.lists(LOG, max_size=3) | VALUE,
     },

@@ -7,10 +7,13 @@ from farandole import load_run, load_runs
 from farandole.exceptions import DeadlineError, RankDiedError, RankError, UsageError
 from farandole.notebook.display import RUN_TYPE
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from tests.cells import train
+
+START = "start --local --ranks 2 --backend torch"
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,7 @@ def shell(tmp_path_factory):
         InteractiveShell.clear_instance()
         shell = InteractiveShell.instance()
         shell.run_line_magic("load_ext", "farandole")
-        shell.run_line_magic("cluster", "start --local --ranks 2 --backend torch")
+        shell.run_line_magic("cluster", START)
         yield shell
         shell.run_line_magic("cluster", "stop")
         InteractiveShell.clear_instance()
@@ -110,8 +113,12 @@ def test_the_same_cell_runs_with_another_learning_rate(shell):
     assert rows.loc[[plain.id, other.id], "config.lr"].tolist() == [0.1, 0.01]
     assert rows.loc[[plain.id, other.id], "series.loss"].tolist() == [0.1, 0.01]
     assert "config.only_on_rank_1" not in rows
+    with capture_output(), pytest.raises(RankError, match="ZeroDivisionError"):
+        shell.run_cell_magic("distributed_train", "--name early --config lr=0.01", f"1 / 0\n{CONFIGURED}")
+    assert not any("has changed nothing" in notice for notice in RunStore().find("early").notices)
     _, listed = output_of(shell, "runs", "")
     assert "lr=0.01, bach=8, batch=64" in str(listed)
+    assert listed.dataframe().set_index("id").loc[other.id, "config.lr"] == 0.01
 
 
 def test_a_failed_training_cell_saves_its_picture_and_raises(shell):
@@ -214,6 +221,9 @@ def test_a_detached_run_is_stopped(shell, tmp_path):
 
 
 def test_a_missing_name_on_a_replaced_rank_names_the_remedy(shell):
+    # With a new cluster, no rank has been replaced by an earlier test.
+    output_of(shell, "cluster", "stop")
+    output_of(shell, "cluster", START)
     error_of(shell, "%%distributed\nkept = 1")
     error, _ = error_of(shell, "%%distributed --ranks 1\nimport os\nos._exit(1)")
     assert isinstance(error, RankDiedError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,27 +9,21 @@ import pytest
 from hub.process import local_session, processes_of, wait_until
 from spawner_config.operators.configure import SCOPES
 from spawner_config.operators.site import VARIABLE
-from tests.hub import RunningHub, run_hub
+from tests.clients.operators import act, page_of
+from tests.hub import METRICS_TOKEN as TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import requests
 
-    from tests.clients.browser import Browser
+    from tests.hub import RunningHub
 
-TOKEN = "0123456789abcdef" * 4
 REASON = "The machine <b>moves</b> & restarts."
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub on which olga is an operator."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FARANDOLE_OPERATORS", "olga, otto")
-        patch.setenv("FARANDOLE_METRICS_TOKEN", TOKEN)
-        with run_hub(tmp_path_factory.mktemp("operators")) as running:
-            yield running
+def hub(operators_hub: RunningHub) -> RunningHub:
+    """The hub on which olga and otto are operators."""
+    return operators_hub
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +32,6 @@ def servers(hub: RunningHub) -> None:
     hub.start_notebook("ada")
     hub.start_worker(hub.token_for("ada"), "ada", "main-w0", profile="cpu-2")
     hub.start_notebook("grace")
-
-
-def page_of(hub: RunningHub, browser: Browser) -> requests.Response:
-    return browser._session.get(f"{hub.url}/services/operators/", timeout=30)
-
-
-def act(hub: RunningHub, browser: Browser, action: str, *, origin: str = "", **fields: str) -> requests.Response:
-    """Submit the page's form."""
-    token = re.search(r'name="_xsrf" value="([^"]+)"', page_of(hub, browser).text)
-    data = {"_xsrf": token[1] if token else "", **fields}
-    headers = {"Origin": origin or hub.url}
-    return browser._session.post(f"{hub.url}/services/operators/{action}", data=data, headers=headers, timeout=60)
 
 
 def metrics(hub: RunningHub, headers: dict[str, str], session: requests.Session | None = None) -> requests.Response:

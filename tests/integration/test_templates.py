@@ -1,14 +1,23 @@
-"""Runs every template on a real hub, with small sizes in place of its cell of parameters."""
+"""Runs every template on a real hub, with small sizes in place of its cell of parameters.
+
+The ranks are processes of the notebook server, which start faster than workers. tests/browser/test_templates.py runs
+the image classifier on workers, and the tests with the marker `release` run all templates on workers.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
-from farandole.server.panel.routes.templates import NAMES
+from farandole.server.panel.routes.templates import HUB_START, LOCAL_START, NAMES
 
 from tests.clients.kernel import RemoteKernel
-from tests.hub import RunningHub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.hub import RunningHub
 
 USER = "tessa"
 CELL_DEADLINE = 240.0
@@ -28,9 +37,19 @@ def smaller(parameters: str) -> str:
     return parameters
 
 
+def on_this_machine(source: str) -> str:
+    """Return a cell that starts its ranks on the machine of the notebook server, not on workers."""
+    return source.replace(HUB_START, LOCAL_START)
+
+
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "place", [on_this_machine, pytest.param(str, marks=pytest.mark.release)], ids=["local", "workers"]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_template_trains_on_two_ranks(hub: RunningHub, server: tuple[str, str], name: str) -> None:
+def test_a_template_trains_on_two_ranks(
+    hub: RunningHub, server: tuple[str, str], name: str, place: Callable[[str], str]
+) -> None:
     address, token = server
     answer = hub.api(token, "POST", f"/user/{USER}/farandole/panel/templates/{name}", {"folder": ""})
     assert answer.status_code == 201, answer.text
@@ -38,6 +57,6 @@ def test_a_template_trains_on_two_ranks(hub: RunningHub, server: tuple[str, str]
     with RemoteKernel(address, token, answer.json()["path"]) as kernel:
         for cell in kernel.code_cells():
             source = smaller(cell.source) if "parameters" in cell.tags else cell.source
-            output = kernel.execute(source, deadline=CELL_DEADLINE)
+            output = kernel.execute(place(source), deadline=CELL_DEADLINE)
             result = output if "result" in cell.tags else result
     assert re.match(r"{'(accuracy|error of the model in km)': \d", result), result

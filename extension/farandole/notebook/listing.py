@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.reading import printable
 from farandole.runs.model import RunInfo
+from farandole.runs.store import frame_of
 from farandole.times import duration_text, time_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEAD = ("id", "name", "status", "started", "duration", "ranks", "backend", "config")
 CONFIG_CHARACTERS = 60
@@ -26,6 +31,10 @@ class RunList:
     def rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the table, without the heading."""
         return [_row(run, "running (detached)" if self._is_detached(run) else run.status) for run in self.runs]
+
+    def dataframe(self) -> pd.DataFrame:
+        """Return these runs as a pandas data frame with the columns of `farandole.load_runs`."""
+        return frame_of(self.runs)
 
     def _is_detached(self, run: RunInfo) -> bool:
         return run.id in self._detached and run.status is Status.RUNNING

@@ -44,13 +44,16 @@ class CurrentRun:
         self.folder = Path(folder) if folder else None
         self.resume = Path(resume) if resume else None
 
-    def end(self) -> None:
-        """Call the callbacks from `at_end` and leave the run. Add a notice for each unused option."""
+    def end(self, *, failed: bool = False) -> None:
+        """Call the callbacks from `at_end` and leave the run. Add a notice for each unused option.
+
+        A cell that ``failed`` may have ended before it used its options, so there is no notice then.
+        """
         try:
             with contextlib.ExitStack() as stack:  # all callbacks are called, even if one raises
                 for callback in reversed(self._exit_callbacks):
                     stack.callback(callback)
-            if context.rank() == 0:
+            if context.rank() == 0 and not failed:
                 self._notice_unused()
         finally:
             self.begin("", "")

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.exceptions import UsageError
 from farandole.reading import SMALL_JSON_BYTES, check_types, printable, read_json
+from farandole.runs.lifecycle.lock import changing
 from farandole.runs.model import RunInfo
 from farandole.runs.writer import strict_json, write_atomically
 
@@ -22,7 +23,7 @@ NOTES = "notes.json"
 LONGEST_NAME = 200
 MOST_TAGS = 20
 LONGEST_TAG = 50
-LONGEST_NOTES = 10_000
+LONGEST_STORED_NOTES = 10_000
 NOT_IN_NAMES = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories of control characters, of halves of characters, and of separators of lines and paragraphs."""
 
@@ -49,7 +50,7 @@ class RunNotes:
             raise UsageError(f"a run may have at most {MOST_TAGS} tags, not {len(tags):,}; remove some of them")
         for tag in tags:
             _check_text("a tag", tag, LONGEST_TAG)
-        _check_length("the notes", self.notes, LONGEST_NOTES)
+        _check_length("the notes", self.notes, LONGEST_STORED_NOTES)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RunNotes:
@@ -67,6 +68,9 @@ class RunNotes:
             return self.from_json({**vars(self), **given})
         except ValueError as exc:
             raise UsageError(str(exc)) from exc
+
+
+Check: TypeAlias = Callable[[RunNotes], None]
 
 
 def _check_text(what: str, text: str, most: int) -> None:
@@ -89,23 +93,31 @@ def read_notes(folder: Path) -> RunNotes:
     return RunNotes.from_json(read_json(folder, NOTES, SMALL_JSON_BYTES))
 
 
-def change_notes(folder: Path, edit: Mapping[str, Any]) -> RunNotes:
+def change_notes(folder: Path, edit: Mapping[str, Any], check: Check = lambda _: None) -> RunNotes:
     """Change the notes in a run's folder and return them. A damaged file is kept as ``notes.json.old``.
+
+    ``check`` is called with the notes before the change and may raise an error. Other servers that share the run store
+    change nothing in the meantime. An edit without a value writes nothing.
 
     Raises UsageError if the edit is invalid, and OSError if the file cannot be read or written.
     """
-    path = folder / NOTES
-    try:
-        before, damaged = read_notes(folder), False
-    except ValueError:
-        before, damaged = RunNotes(), True
-    notes = before.changed(edit)
+    with changing(folder.parent):
+        try:
+            before, damaged = read_notes(folder), False
+        except ValueError:
+            before, damaged = RunNotes(), True
+        notes = before.changed(edit)
+        check(before)
+        if notes != before or (damaged and any(value is not None for value in edit.values())):
+            _write(folder / NOTES, notes, damaged=damaged)
+        return notes
+
+
+def _write(path: Path, notes: RunNotes, *, damaged: bool) -> None:
     if damaged:
         path.replace(path.with_name(f"{NOTES}.old"))
-    if notes != before or damaged:
-        # Several servers of a user may share the home.
-        write_atomically(path, (strict_json(vars(notes), indent=2) + "\n").encode(), durable=True, shared=True)
-    return notes
+    # On a volume without locks, several servers may write at the same time.
+    write_atomically(path, (strict_json(vars(notes), indent=2) + "\n").encode(), durable=True, shared=True)
 
 
 def annotated(info: RunInfo) -> RunInfo:

@@ -15,7 +15,7 @@ from farandole.protocol import Kind, Report, Status, check_usage, report_from_js
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
-from farandole.runs.series import RankTable, Series, drawn
+from farandole.runs.series import RankTable, Series, check_pandas, drawn
 from farandole.runs.writer import Nowhere, Sink, strict_json
 from farandole.times import duration_text
 
@@ -45,6 +45,7 @@ class Run:
         self._tables: dict[int, RankTable] = {rank: RankTable() for rank in range(info.size)}
         self._views = {rank: RankView(rank, worker) for rank, worker in enumerate(info.workers)}
         self._listeners: list[Listener] = []
+        self._output_bytes = 0
         self._over = threading.Event()
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
@@ -180,6 +181,7 @@ class Run:
             return
         with self._lock:
             self._view(rank).log.add(text)
+            self._output_bytes += len(text.encode("utf-8", "replace"))
         self._sink.append({f"logs/rank-{rank}.log": text}, position, printed)
 
     def _is_known(self, position: JournalPosition | None) -> bool:
@@ -259,6 +261,11 @@ class Run:
         with self._lock:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
 
+    def received(self) -> tuple[int, int]:
+        """Return how many reports and how many bytes of output have been added. Both grow with any sign of life."""
+        with self._lock:
+            return sum(len(table.time) for table in self._tables.values()), self._output_bytes
+
     def series(self, *, by_rank: bool = True) -> list[Series]:
         """Return all series, condensed to at most 300 points per rank. ``by_rank`` adds a line for each rank."""
         with self._lock:
@@ -269,6 +276,7 @@ class Run:
 
         Times are in seconds since the epoch.
         """
+        check_pandas()
         import pandas as pd
 
         with self._lock:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from farandole.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -221,6 +224,7 @@ class RankTable:
 
     def frame(self, rank: int) -> pd.DataFrame:
         """Return the reports as a data frame with the columns rank, time, step, epoch and one for each series."""
+        check_pandas()
         import pandas as pd
 
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
@@ -230,6 +234,12 @@ class RankTable:
         for name, column in self.columns.items():
             frame[name] = pd.Series(list(column.values), index=list(column.rows), dtype="float64")
         return frame
+
+
+def check_pandas() -> None:
+    """Raise UsageError if pandas is missing, which only data frames need."""
+    if find_spec("pandas") is None:
+        raise UsageError("data frames need pandas, which the notebook's environment lacks; run `%pip install pandas`")
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:

@@ -5,6 +5,7 @@
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
 - ``times/rank-<n>.jsonl``, which records when the output in the logs was printed (see `farandole.runs.logs`);
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
+- ``driver.alive``, which the driver touches during the run (see `farandole.runs.lifecycle.heartbeat`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;
 - ``tensorboard/rank-<n>/`` with TensorBoard event files, if the user requested them;
@@ -19,6 +20,7 @@ import secrets
 import subprocess
 import time
 import warnings
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,17 +30,21 @@ from farandole.protocol import Status
 from farandole.reading import read_json
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
+from farandole.runs.lifecycle.lock import changing
+from farandole.runs.lifecycle.tombstones import is_deleted, unmark
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
+from farandole.runs.series import check_pandas
+from farandole.runs.view import extremes
 from farandole.runs.view_files import VIEW, ViewFiles
-from farandole.runs.writer import Nowhere, RunFiles
+from farandole.runs.writer import RUN_FILE, Nowhere, RunFiles, write_atomically
 from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -103,16 +109,26 @@ class RunStore:
         )
         return self._write(Run(info, code, Nowhere()))
 
-    def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
+    def resume(
+        self, about: Mapping[str, Any], code: str, *, missing: Container[int] = (), continues: bool = False
+    ) -> Run:
         """Take over a run that another driver began. Return the run with the content of its files.
 
         The caller then adds the messages from the workers' journals. ``about`` is the initial content of ``run.json``,
         which is used if this store does not have the run. The ranks in ``missing`` have no journals, so their files
-        are not changed.
+        are not changed. If the run ``continues`` on its ranks, it is restored even if the user has deleted it.
+
+        Raises RunNotFoundError if the user has deleted the run.
         """
         folder = self.folder / Path(about["id"]).name
-        info = _info_to_resume(folder, about)
-        info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+        with _undisturbed(self.folder):
+            if continues:
+                unmark(folder)
+            elif is_deleted(folder):
+                raise RunNotFoundError(f"run {folder.name} has been deleted, so it is not taken over")
+            info = _info_to_resume(folder, about)
+            info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+            _claim(info)
         written = cut_back(folder, keep=missing)
         run = Run(info, code, Nowhere(), written=written)
         feed(run)
@@ -128,6 +144,10 @@ class RunStore:
         run = Run(info, code, Nowhere())
         feed(run, missing)
         return run
+
+    def has_deleted(self, run: str) -> bool:
+        """Return whether the user has deleted the run with this id."""
+        return is_deleted(self.folder / run)
 
     def _write(self, run: Run, written: Mapping[str, int] | None = None) -> Run:
         files = RunFiles(run.folder, written=written)
@@ -239,13 +259,18 @@ class RunStore:
 
     def load_runs(self) -> pd.DataFrame:
         """Return a data frame with a row for each run, newest first. `load_runs` describes the columns."""
-        import pandas as pd
+        return frame_of(self.list())
 
-        runs = self.list()
-        basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
-        config = pd.DataFrame([info.config for info in runs], index=basics.index).add_prefix("config.")
-        series = pd.DataFrame([_last_values(info) for info in runs], index=basics.index).add_prefix("series.")
-        return pd.concat([basics, config, series], axis=1)
+
+def frame_of(runs: Sequence[RunInfo]) -> pd.DataFrame:
+    """Return a data frame with a row for each of these runs. `load_runs` describes the columns."""
+    check_pandas()
+    import pandas as pd
+
+    basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
+    parts: dict[str, list[Any]] = {"config": [info.config for info in runs], **_columns_of_series(runs)}
+    more = [pd.DataFrame(rows, index=basics.index).add_prefix(f"{part}.") for part, rows in parts.items()]
+    return pd.concat([basics, *more], axis=1)
 
 
 def load_runs(folder: Path | None = None) -> pd.DataFrame:
@@ -256,7 +281,8 @@ def load_runs(folder: Path | None = None) -> pd.DataFrame:
     - id, name, status, size, backend and cluster;
     - started (seconds since the epoch), and seconds, the duration of the run, which is unknown for a lost run;
     - ``config.NAME`` for each hyper-parameter;
-    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank.
+    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank;
+    - ``lowest.NAME`` and ``highest.NAME`` for each series, with the extremes of all values of all ranks.
 
     Runs that cannot be read are left out with a warning.
     """
@@ -269,15 +295,31 @@ def _basics(info: RunInfo) -> tuple[Any, ...]:
     return info.id, info.name, status, info.started, seconds, info.size, info.backend, info.cluster
 
 
-def _last_values(info: RunInfo) -> dict[str, float]:
-    """Return the last value of each series from ``view.json`` or, if it cannot be read, from all reports."""
+def _columns_of_series(runs: Sequence[RunInfo]) -> dict[str, list[dict[str, float]]]:
+    """Return the values of the series of each run, by the prefix of the columns."""
+    found = [_values(info) for info in runs]
+    return {
+        part: [{name: values[place] for name, values in one.items()} for one in found]
+        for place, part in enumerate(("series", "lowest", "highest"))
+    }
+
+
+def _values(info: RunInfo) -> dict[str, tuple[float, ...]]:
+    """Return the last, lowest and highest value of each series.
+
+    They are in ``view.json``. If this file cannot be read, all reports are read.
+    """
     try:
         series = read_json(info.folder, VIEW)["series"]
-        return {one["name"]: math.nan if one["last"] is None else float(one["last"]) for one in series}
-    except (OSError, ValueError, LookupError, TypeError, OverflowError):
+        return {one["name"]: tuple(map(_number, (one["last"], *extremes(one)))) for one in series}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError):
         run = Run(info, "")
         feed(run)
-        return {one.name: one.last for one in run.series(by_rank=False)}
+        return {one.name: (one.last, one.low, one.high) for one in run.series(by_rank=False)}
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
@@ -301,6 +343,25 @@ def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
         except RunUnreadableError:
             path.rename(path.with_name("run.json.old"))
     return RunInfo.from_json(dict(about), folder)
+
+
+@contextmanager
+def _undisturbed(store: Path) -> Iterator[None]:
+    """Let no other process delete a run in this context. If the volume cannot be used, continue all the same."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            store.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(changing(store))
+        yield
+
+
+def _claim(info: RunInfo) -> None:
+    """Name this process as the driver in ``run.json``, so that the run cannot be deleted any more.
+
+    An error is ignored, because the caller writes the file again and reports the error to the user.
+    """
+    with suppress(OSError):
+        write_atomically(info.folder / RUN_FILE, info.to_json().encode(), durable=True)
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from farandole.protocol import is_number
 from farandole.runs.series import POINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from farandole.runs.model import RankView
     from farandole.runs.run import Run
@@ -26,6 +27,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
     info, ranks = run.info, run.ranks()
     rows = [_row(view) for view in ranks]
     _mark_slowest(rows)
+    reports, output_bytes = run.received()
     return {
         "id": info.id,
         "name": info.name,
@@ -39,6 +41,8 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "seconds_left": None if info.status.ended else short(seconds_left(ranks)),
         "progress": [] if info.status.ended else progress(ranks),
         "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
+        "reports": reports,
+        "output_bytes": output_bytes,
         "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
         "ranks": rows,
     }
@@ -123,7 +127,9 @@ def _share(loops: Sequence[dict[str, Any]]) -> float:
 def series_view(series: Series, started: float, *, per_rank: bool) -> dict[str, Any]:
     """Return one series as JSON data. Values that are not finite become null, and ``bad_x`` lists their x values.
 
-    ``started`` is the time from which the seconds in ``time`` are counted.
+    - ``started`` is the time from which the seconds in ``time`` are counted.
+    - ``lowest`` and ``highest`` are single values of a rank. The means of the points do not contain them, because a
+      point of a long run is the mean of many values.
     """
     points = series.points[-POINTS * 2 :]
     epochs = [short(point.epoch) for point in points]
@@ -133,11 +139,28 @@ def series_view(series: Series, started: float, *, per_rank: bool) -> dict[str, 
         "bad": series.bad,
         "bad_x": [short(point.x) for point in series.points if point.bad],
         "last": short(series.last),
+        "lowest": short(series.low),
+        "highest": short(series.high),
         **_line(points, ("mean", "low", "high")),
         "time": [short(point.time - started) for point in points],
         "epoch": epochs if series.x_label == "step" and any(epoch is not None for epoch in epochs) else [],
         "ranks": {str(rank): _line(points, ("mean",)) for rank, points in series.ranks.items()} if per_rank else None,
     }
+
+
+def extremes(series: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the lowest and the highest value of a series in a stored view, or None where there is no finite value.
+
+    The views of older releases contain only the lows and highs of the points that are drawn.
+    """
+    if "lowest" in series and "highest" in series:
+        return series["lowest"], series["highest"]
+    return _extreme(min, series.get("low")), _extreme(max, series.get("high"))
+
+
+def _extreme(best: Callable[..., float | None], values: Any) -> float | None:
+    numbers = [value for value in values if is_number(value)] if isinstance(values, list) else []
+    return best(numbers, default=None)
 
 
 def _line(points: Sequence[Point], parts: Sequence[str]) -> dict[str, list[float | None]]:

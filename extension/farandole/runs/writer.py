@@ -22,6 +22,8 @@ from typing import Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
 from farandole.reading import SAFE, check_parents
+from farandole.runs.lifecycle.heartbeat import Heartbeat
+from farandole.runs.lifecycle.tombstones import is_deleted
 from farandole.runs.logs import OutputTimes, times_of
 from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
@@ -101,6 +103,9 @@ class RunFiles:
     ) -> None:
         """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned, if any."""
         self.folder = folder
+        self._heartbeat = Heartbeat(folder)
+        self._exists = False
+        """Whether the folder has been created. If it is missing later, the user has deleted or moved the run."""
         self._numbers = dict(written or {})
         """The number of the last message that was added from each kernel, by kernel id. It may still be in memory."""
         self._positions: dict[str, dict[str, int]] = {}
@@ -136,6 +141,7 @@ class RunFiles:
         self._tell = tell
         self._renew = renew
         self.flush()
+        self._heartbeat.beat()
         self._thread.start()
 
     def append(
@@ -216,10 +222,11 @@ class RunFiles:
 
     def _flush_often(self) -> None:
         while not self._closed.wait(FLUSH_SECONDS):
+            self._heartbeat.beat()
             self.flush()
             self._bring_up_to_date(last=False)
         pause = threading.Event()
-        while self._has_unwritten():
+        while self._has_unwritten() and not is_deleted(self.folder):
             pause.wait(self._retry_seconds)
             self.flush(force=True)
 
@@ -242,12 +249,15 @@ class RunFiles:
         return f"Run {self.folder.name} is written again; none of its metrics are missing" if failed_before else None
 
     def _cannot_write(self, error: OSError) -> str:
+        if is_deleted(self.folder):
+            return f"Run {self.folder.name} has been deleted, so nothing more of it is written: {self.folder}"
         return (
             f"Run {self.folder.name} cannot be written: {error.strerror or error}: {self.folder}; metrics are kept in "
             "memory and written once it works again (free some space, or set FARANDOLE_RUNS to another folder)"
         )
 
     def _write_all(self) -> None:
+        self._check_folder()
         sizes = self._known_sizes()
         with self._pending:
             for name, lines in self._times.take(self._first_sizes).items():
@@ -266,8 +276,19 @@ class RunFiles:
         # The positions are written last, because run.json contains results and notices from the same messages.
         positions = {"kernels": numbers, "sizes": dict(sizes)}
         if numbers and positions != self._positions:
-            write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
+            write_atomically(self.folder / POSITIONS, strict_json(positions).encode(), parents=False)
             self._positions = positions
+
+    def _check_folder(self) -> None:
+        """Create the folder before the first write. Later, raise OSError if it is missing, and do not create it again.
+
+        A folder that is created again would contain only the rest of a run that the user has deleted.
+        """
+        if not self._exists:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._exists = True
+        elif not self.folder.is_dir():
+            raise OSError(errno.ENOENT, "The folder of the run was deleted or moved", str(self.folder))
 
     def _known_sizes(self) -> dict[str, int]:
         if self._sizes is None:
@@ -280,7 +301,8 @@ class RunFiles:
             text = self._replaces[name]
         content = text if isinstance(text, str) else text()
         _refuse_links(self.folder, name)
-        write_atomically(self.folder / name, content.encode("utf-8", "replace"), durable=name == RUN_FILE)
+        durable = name == RUN_FILE
+        write_atomically(self.folder / name, content.encode("utf-8", "replace"), durable=durable, parents=False)
         with self._pending:
             if self._replaces[name] is text:
                 del self._replaces[name]
@@ -289,7 +311,7 @@ class RunFiles:
         """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
         path = self.folder / name
         _refuse_links(self.folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -309,14 +331,18 @@ def _refuse_links(folder: Path, name: str) -> None:
         raise OSError(errno.ELOOP, str(exc), str(folder / name)) from exc
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = False, shared: bool = False) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, durable: bool = False, shared: bool = False, parents: bool = True
+) -> None:
     """Replace a file so that readers see either the old or the new content, even if this process crashes.
 
     If ``durable`` is true, this also applies after a power failure, which could otherwise leave an empty file.
     If ``shared`` is true, several processes may replace the file at the same time, and the last one determines its
     content. A process that crashes leaves its temporary file, which without ``shared`` the next call replaces.
+    If ``parents`` is true, missing folders are created.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     unique = f".{secrets.token_hex(8)}" if shared else ""
     temporary = path.with_name(f".{path.name}{unique}.tmp")
     try:

@@ -11,7 +11,7 @@ import ts from "typescript";
 import { example, text } from "./examples";
 
 const SOURCE = join(__dirname, "../src/wire.ts");
-const PYTHON = ["wire.py", "wire_runs.py"].map((name) => join(__dirname, "../../farandole/server/panel", name));
+const PYTHON = ["wire.py", "wire_routes.py"].map((name) => join(__dirname, "../../farandole/server/panel", name));
 const OPTIONS: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, target: ts.ScriptTarget.ES2023 };
 
 /** Compile a module as if it were beside `wire.ts`, and return the compiler's error messages. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from farandole.sizes import size_text
@@ -17,7 +17,8 @@ from tornado.log import enable_pretty_logging
 from tornado.web import Application
 
 from hub.services.operators.client import HubClient
-from hub.services.operators.handlers import Office, routes
+from hub.services.operators.handlers import routes
+from hub.services.operators.office import Office
 from spawner_config.operators.notices import Notices
 from spawner_config.operators.site import Site
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jinja2 import Template
+
+    from hub.services.operators.office import Measuring
 
 PAGE = Path(__file__).with_name("page")
 LARGEST_BODY = 64 << 10
@@ -46,17 +49,17 @@ def make_office(environ: Mapping[str, str]) -> Office:
         template=template(),
         origin=environ.get("JUPYTERHUB_HOST", ""),
         notices=Notices(site.state),
-        homes=_homes(site),
+        measuring=_measuring(site),
     )
 
 
-def _homes(site: Site) -> Any:
+def _measuring(site: Site) -> Measuring | None:
     if not site.local:
         return None
     # The hub's image lacks psutil, which only the measurements of local processes need.
-    from hub.services.operators.measures import Homes
+    from hub.services.operators.measures import LocalMeasures
 
-    return Homes(site.state)
+    return LocalMeasures(site.state)
 
 
 def main(bind: str, environ: Mapping[str, str]) -> None:

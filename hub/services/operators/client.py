@@ -26,15 +26,20 @@ class HubClient:
     url: str
     token: str
 
-    async def users(self) -> list[dict[str, Any]]:
-        """Return the models of all users, with those servers that are not stopped."""
+    async def users(self, *, active: bool = False) -> list[dict[str, Any]]:
+        """Return the models of all users, or of those with a server, with those servers that are not stopped."""
         found: list[dict[str, Any]] = []
         offset: int | None = 0
+        state = "&state=active" if active else ""
         while offset is not None:
-            answer = await self._ask("GET", f"/users?limit={PAGE}&offset={offset}")
+            answer = await self._ask("GET", f"/users?limit={PAGE}&offset={offset}{state}")
             found += answer["items"]
             offset = (answer["_pagination"]["next"] or {}).get("offset")
         return found
+
+    async def count_users(self) -> int:
+        """Return the number of all users, which the hub sends with each page of its list."""
+        return int((await self._ask("GET", "/users?limit=1"))["_pagination"]["total"])
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
         """Return the GPUs of each class; empty if this hub does not count GPUs."""

@@ -5,60 +5,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.services.auth import HubAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from prometheus_client import CONTENT_TYPE_LATEST
+from tornado.httputil import url_concat
 from tornado.log import app_log
 from tornado.web import HTTPError, RequestHandler, authenticated
 
 from hub.services.operators.client import HubRefusedError
 from hub.services.operators.metrics import UsageCollector, exposition
-from hub.services.operators.usage import Measures, User, users_of
-from spawner_config.operators.notices import MOST_CHARACTERS, Notice, Notices
+from spawner_config.operators.notices import MOST_CHARACTERS, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jinja2 import Template
-
-    from hub.services.operators.client import HubClient
-    from spawner_config.operators.site import Site
+    from hub.services.operators.office import Office
 
 CSP = "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; form-action 'self'; {1}"
 NO_FRAMES = "frame-ancestors 'none'; base-uri 'none'"
-
-
-@dataclass(kw_only=True)
-class Office:
-    """What all pages share; ``homes`` is None where homes and memory cannot be measured."""
-
-    client: HubClient
-    site: Site
-    template: Template
-    origin: str
-    """The origin of the hub's pages, or an empty string if all users share one."""
-    notices: Notices
-    homes: Any = None
-    outcomes: dict[str, str] = field(default_factory=dict)
-    """What became of each operator's last action, until the operator's next page shows it."""
-
-    async def users(self) -> list[User]:
-        """Return who uses what."""
-        models = await self.client.users()
-        measures = await self._measures([model["name"] for model in models])
-        return users_of(models, self.site, measures, datetime.now(UTC))
-
-    async def _measures(self, users: list[str]) -> Measures:
-        if self.homes is None:
-            return Measures(memory={}, homes={})
-        from hub.services.operators.measures import memory_of_servers
-
-        memory = await asyncio.to_thread(memory_of_servers, self.site.state)
-        return Measures(memory=memory, homes=self.homes.sizes(users))
 
 
 class OperatorHandler(HubOAuthenticated, RequestHandler):
@@ -103,8 +70,8 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
     def back(self, outcome: str) -> None:
         """Show the page again, with what became of the action."""
         app_log.info("%s: %s", self.operator, outcome)
-        self.office.outcomes[self.operator] = outcome
-        self.redirect(self.hub_auth.base_url, status=HTTPStatus.SEE_OTHER)
+        key = self.office.outcomes.keep(self.operator, outcome)
+        self.redirect(url_concat(self.hub_auth.base_url, {"outcome": key}), status=HTTPStatus.SEE_OTHER)
 
 
 @contextmanager
@@ -131,7 +98,8 @@ class UsageHandler(OperatorHandler):
             users=users,
             gpus=gpus,
             limits=self.office.site.limits,
-            outcome=self.office.outcomes.pop(self.operator, ""),
+            outcome=self.office.outcomes.take(self.operator, self.get_query_argument("outcome", "")),
+            danger=self.office.site.danger,
             operator=self.operator,
             base=self.hub_auth.base_url,
             hub=self.hub_auth.hub_prefix,
@@ -151,7 +119,7 @@ class StopHandler(OperatorHandler):
         name, text = self.get_body_argument("user", strip=False), self.text()
         asked = self.get_body_arguments("server", strip=False)
         with _hub_needed():
-            user = next((user for user in await self.office.users() if user.name == name), None)
+            user = next((user for user in await self.office.users(active=True) if user.name == name), None)
         running = tuple(each.name for each in user.servers if not asked or each.name in asked) if user else ()
         if not running:
             self.back(f"{name!r} has no such running server.")
@@ -210,9 +178,10 @@ class MetricsHandler(OperatorHandler):
     async def get(self) -> None:
         """Send the metrics; answer 403 without such a token."""
         with _hub_needed():
-            users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
+            usage = await self.office.usage()
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
-        self.finish(exposition(UsageCollector(users, gpus, self.office.site.limits)))
+        collector = UsageCollector(usage.users, usage.gpus, self.office.site.limits, total=usage.total)
+        self.finish(exposition(collector))
 
 
 def routes(prefix: str, office: Office) -> list[tuple[Any, ...]]:

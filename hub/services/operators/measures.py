@@ -12,9 +12,10 @@ import psutil
 from jupyterhub.slugs import safe_slug
 
 from hub.process import processes_of
+from hub.services.operators.usage import Measures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
     from pathlib import Path
 
 HOMES_SECONDS = 600.0
@@ -36,27 +37,44 @@ def memory_of_servers(state: Path) -> dict[tuple[str, str], int]:
     return dict(found)
 
 
+class LocalMeasures:
+    """Measures the servers and homes of a hub with local processes."""
+
+    def __init__(self, state: Path) -> None:
+        """Measure what belongs to the hub with this state folder."""
+        self._state = state
+        self._homes = Homes(state)
+
+    async def of(self, users: Collection[str]) -> Measures:
+        """Return the memory of all servers, and the homes of these users as far as they are known."""
+        memory = await asyncio.to_thread(memory_of_servers, self._state)
+        return Measures(memory=memory, homes=self._homes.sizes(users))
+
+
 class Homes:
-    """The disk use of homes, measured in a thread. A page shows the last known numbers and waits for none."""
+    """The disk use of homes, measured in a thread. A page shows the last known numbers and waits for none.
+
+    Metrics ask for the users with a server, and the page for all users. Each home therefore has its own time.
+    """
 
     def __init__(self, state: Path) -> None:
         """Measure homes in the state folder of a hub with local processes."""
         self._homes = state / "homes"
         self._known: dict[str, int] = {}
-        self._due = 0.0
+        self._due: dict[str, float] = {}
         self._measuring: asyncio.Task[None] | None = None
 
-    def sizes(self, users: Iterable[str]) -> dict[str, int]:
-        """Return the known sizes in bytes, and begin to measure again if they are old."""
-        if time.monotonic() >= self._due and (self._measuring is None or self._measuring.done()):
-            self._measuring = asyncio.ensure_future(self._measure(list(users)))
-        return dict(self._known)
+    def sizes(self, users: Collection[str]) -> dict[str, int]:
+        """Return the known sizes in bytes, and begin to measure those again that are old."""
+        old = [user for user in users if time.monotonic() >= self._due.get(user, 0.0)]
+        if old and (self._measuring is None or self._measuring.done()):
+            self._measuring = asyncio.ensure_future(self._measure(old))
+        return {user: self._known[user] for user in users if user in self._known}
 
     async def _measure(self, users: list[str]) -> None:
         for user in users:
             self._known[user] = await asyncio.to_thread(disk_use, self._homes / safe_slug(user))
-        self._known = {user: self._known[user] for user in users}
-        self._due = time.monotonic() + HOMES_SECONDS
+            self._due[user] = time.monotonic() + HOMES_SECONDS
 
 
 def disk_use(folder: Path) -> int:

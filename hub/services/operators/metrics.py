@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 class UsageCollector(Collector):
     """Collects the metrics of one moment."""
 
-    def __init__(self, users: Sequence[User], gpus: Mapping[str, Mapping[str, Any]], limits: Mapping[str, int]) -> None:
-        """Store who uses what."""
-        self._users = users
+    def __init__(
+        self, users: Sequence[User], gpus: Mapping[str, Mapping[str, Any]], limits: Mapping[str, int], *, total: int
+    ) -> None:
+        """Store who uses what. ``users`` are at least those with a server, and ``total`` counts all users."""
+        self._total = total
         self._active = [user for user in users if user.servers]
         self._gpus = gpus
         self._limits = limits
@@ -40,7 +42,7 @@ class UsageCollector(Collector):
             (server.kind, server.profile, server.state) for user in self._active for server in user.servers
         )
         yield _gauge("servers", "Servers that are not stopped.", ("kind", "profile", "state"), servers)
-        yield _gauge("users", "Users that the hub knows.", (), {(): len(self._users)})
+        yield _gauge("users", "Users that the hub knows.", (), {(): self._total})
         yield _gauge("users_active", "Users with a server that is not stopped.", (), {(): len(self._active)})
         ranks = sum(user.ranks for user in self._active)
         yield _gauge("ranks", "Ranks for which the workers are made.", (), {(): ranks})

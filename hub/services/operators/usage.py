@@ -81,6 +81,15 @@ class Measures:
     homes: Mapping[str, int]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What the metrics show: the users with a server, the number of all users, and the GPUs of each class."""
+
+    users: Sequence[User]
+    total: int
+    gpus: Mapping[str, Mapping[str, Any]]
+
+
 def users_of(models: Sequence[dict[str, Any]], site: Site, measures: Measures, now: datetime) -> list[User]:
     """Return the users in the hub's answer, those with servers first, then by name."""
     users = [_user(model, site, measures, now) for model in models]

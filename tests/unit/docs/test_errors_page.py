@@ -58,6 +58,10 @@ NOT_FOR_USERS = {
     "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
     "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/runs/folder.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/runs/lifecycle/lock.py": {"raise TimeoutError(": "the refusal of the change has the reason"},
+    "extension/farandole/runs/lifecycle/tombstones.py": {
+        "raise OSError(": "the refusal of the deletion has the reason"
+    },
     "extension/farandole/runs/model.py": {'raise ValueError(f"run.json has no': DAMAGED},
     "extension/farandole/runs/notes.py": {"raise UsageError(str(exc))": PASSED_ON},
     "extension/farandole/runs/writer.py": {"raise OSError(": HANDLED},

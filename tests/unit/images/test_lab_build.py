@@ -40,7 +40,7 @@ class Checkout:
         for name in ("package.json", "package-lock.json", "tsconfig.json", "src/index.ts"):
             (self.lab / name).write_text(name, encoding="utf-8")
         self.wire.write_text("Numbers: TypeAlias = list[float | None]\n", encoding="utf-8")
-        self.wire.with_name("wire_runs.py").write_text("Rank: TypeAlias = int\n", encoding="utf-8")
+        self.wire.with_name("wire_routes.py").write_text("Rank: TypeAlias = int\n", encoding="utf-8")
         for name in ("build.py", "wire_types.py"):
             shutil.copy(EXTENSION / "labextension" / name, self.lab)
         npm = folder / "bin" / "npm"

@@ -1,6 +1,8 @@
 """Tests for the names, tags and notes that users give to runs, and for finding runs by them."""
 
+import errno
 import json
+import threading
 
 import pytest
 from farandole.exceptions import UsageError
@@ -69,15 +71,50 @@ def test_damaged_notes_are_ignored_and_kept_beside_the_new_ones(store, make):
     assert (folder / "notes.json.old").lstat().st_ino == before
 
 
-def test_two_servers_can_change_the_notes_at_the_same_time(tmp_path, monkeypatch):
+def test_two_servers_that_change_the_notes_at_the_same_time_lose_nothing(tmp_path):
+    """Without the lock, both read the same notes, and the second one writes them without the change of the first."""
+    other = threading.Thread(target=change_notes, args=[tmp_path, {"tags": ["other"]}], name="other server")
+
+    def check(_before):
+        other.start()
+        other.join(0.2)
+
+    change_notes(tmp_path, {"name": "own"}, check)
+    other.join(20)
+    assert read_notes(tmp_path) == RunNotes(name="own", tags=("other",))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.json"]
+
+
+def test_on_a_volume_without_locks_the_last_server_determines_the_notes(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
     def other_server(_descriptor):
-        monkeypatch.undo()
+        monkeypatch.setattr("os.fsync", lambda _descriptor: None)
         change_notes(tmp_path, {"name": "other"})
 
+    monkeypatch.setattr("fcntl.flock", no_locks)
     monkeypatch.setattr("os.fsync", other_server)
     change_notes(tmp_path, {"name": "own"})
     assert read_notes(tmp_path) == RunNotes(name="own")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.json"]
+
+
+@pytest.mark.parametrize("edit", [{}, {"name": None, "tags": None, "notes": None}])
+def test_an_edit_without_values_moves_no_damaged_notes(tmp_path, edit):
+    (tmp_path / "notes.json").write_text("{")
+    assert change_notes(tmp_path, edit) == RunNotes()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"notes.json": "{"}
+
+
+def test_a_refused_change_writes_nothing(tmp_path):
+    def refuse(before):
+        raise UsageError(f"not instead of {before.name}")
+
+    change_notes(tmp_path, {"name": "before"})
+    with pytest.raises(UsageError, match="not instead of before"):
+        change_notes(tmp_path, {"name": "after"}, refuse)
+    assert read_notes(tmp_path) == RunNotes(name="before")
 
 
 def test_a_link_in_place_of_the_notes_is_not_followed(store, tmp_path):

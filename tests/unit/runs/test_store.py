@@ -15,6 +15,7 @@ import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.folder import driver_is_gone, this_process
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.positions import POSITIONS, cut_back, sizes_of
 from farandole.runs.store import RunStore, load_run, load_runs
 from farandole.runs.writer import RunFiles, strict_json
@@ -176,10 +177,11 @@ def test_a_row_for_each_run(store):
     rows = load_runs(store.folder).set_index("id")
     basics = ["name", "status", "started", "seconds", "size", "backend", "cluster"]
     assert list(rows.columns[:7]) == basics
-    assert sorted(rows.columns[7:]) == ["config.batch", "config.lr", "series.loss"]
+    assert sorted(rows.columns[7:]) == ["config.batch", "config.lr", "highest.loss", "lowest.loss", "series.loss"]
     assert rows.loc[one.id][["name", "status", "size", "config.lr", "series.loss"]].tolist() == [
         "one", "finished", 2, 0.1, 1.0
     ]  # fmt: skip
+    assert rows.loc[one.id, ["lowest.loss", "highest.loss"]].tolist() == [0.5, 1.5]
     assert rows.loc[one.id, "seconds"] == one.ended - one.started
     assert math.isnan(rows.loc[two.id, "config.lr"])
     assert math.isnan(rows.loc[two.id, "series.loss"])
@@ -193,6 +195,34 @@ def test_without_a_readable_view_the_reports_are_read(store, content):
     view = run.folder / "view.json"
     view.unlink() if content is None else view.write_text(content)
     assert store.load_runs()["series.loss"].tolist() == [0.25]
+
+
+@pytest.mark.parametrize("stored", ["view", "view without extremes", "no view"])
+def test_the_best_values_of_a_long_run_are_those_of_single_reports(store, stored):
+    run = create(store)
+    for step in range(10_000):
+        report(run, 0, step, -7.0 if step == 5_003 else 9.0 if step == 5_004 else 1.0)
+    run.finish(Status.FINISHED)
+    view = run.folder / "view.json"
+    content = json.loads(view.read_text())
+    assert min(content["series"][0]["mean"]) > 0.5
+    if stored == "view without extremes":
+        series = [{key: one[key] for key in one.keys() - {"lowest", "highest"}} for one in content["series"]]
+        view.write_text(json.dumps({**content, "series": series}))
+    if stored == "no view":
+        view.unlink()
+    [row] = store.load_runs().to_dict("records")
+    assert [row[f"{part}.loss"] for part in ("series", "lowest", "highest")] == [1.0, -7.0, 9.0]
+
+
+def test_without_pandas_the_error_names_the_remedy(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    run = create(store)
+    report(run, 0, 1, 0.25)
+    run.finish(Status.FINISHED)
+    for frame in (store.load_runs, run.dataframe):
+        with pytest.raises(UsageError, match="need pandas, .*run `%pip install pandas`"):
+            frame()
 
 
 def test_with_a_view_the_reports_are_not_read(store):
@@ -267,6 +297,33 @@ def test_an_unwritable_folder_is_reported_once_and_nothing_is_lost(store, tmp_pa
     assert "written again" in run.notices[1]
     assert len(store.load_run(run.id)) == 10
     assert store.load(run.id).notices == run.notices
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_folder_that_is_gone_is_not_created_again(store, tmp_path, deleted):
+    run = create(store)
+    report(run, 0, 0, 1.0)
+    run.flush()
+    if deleted:
+        with marked_as_deleted(run.folder):
+            run.folder.rename(tmp_path / "elsewhere")
+    else:
+        run.folder.rename(tmp_path / "elsewhere")
+    report(run, 0, 1, 1.0)
+    run.finish(Status.FINISHED)
+    expected = (
+        "has been deleted, so nothing more" if deleted else "cannot be written: The folder of the run was deleted"
+    )
+    assert [expected in notice for notice in run.notices] == [True]
+    assert not run.folder.exists()
+    assert len(run.dataframe()) == 2
+    if not deleted:
+        (tmp_path / "elsewhere").rename(run.folder)
+        give_up = time.monotonic() + 20
+        while "written again" not in run.notices[-1]:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        assert len(store.load_run(run.id)) == 2
 
 
 def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):

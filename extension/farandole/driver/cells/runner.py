@@ -36,7 +36,7 @@ from farandole.driver.recovery.reattach import (
     until_caught_up,
 )
 from farandole.driver.workers.worker import Progress
-from farandole.exceptions import RankError
+from farandole.exceptions import RankError, RunNotFoundError
 from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.runs.logs import RankLogs
@@ -292,7 +292,11 @@ class CellRunner:
     async def _take_up(self, found: FoundRun) -> None:
         # If another driver leads the run, then that driver writes the run's files and releases the ranks.
         led, readers = await is_led(found, self.store), found.readers(self._core.router.to_run)
-        background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
+        try:
+            background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
+        except RunNotFoundError as exc:
+            self._progress(str(exc))
+            return
         await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
         if not await until_caught_up(readers, CATCH_UP_SECONDS):
             self._progress(f"run {found.id} has a long journal; its beginning is still being read")

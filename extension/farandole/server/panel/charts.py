@@ -7,20 +7,19 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from farandole.protocol import Kind, is_number
-from farandole.reading import open_regular, reason
+from farandole.reading import Version, open_regular, reason, size_of, versions_of
 from farandole.runs.folder import add_valid, parsed_line, tail
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
 from farandole.runs.run import Run
 from farandole.runs.view import series_view, view_of
 from farandole.runs.view_files import LINES, VIEW
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
@@ -36,8 +35,6 @@ USAGE = {
     "sent": "sent_bytes",
 }
 """The key of the values in usage records, by the name of the series."""
-
-Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +52,10 @@ class Charts:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}
         self._making = threading.Lock()
 
-    def version(self, info: RunInfo, *, by_rank: bool = False) -> Version:
+    def version(self, info: RunInfo, *, by_rank: bool = False) -> tuple[Version, ...]:
         """Return a version that changes whenever the view of a run changes: the times and sizes of the run's files."""
-        paths = [info.folder / name for name in (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))]
-        return tuple(number for path in paths for number in _stat(path))
+        names = (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))
+        return versions_of(info.folder / name for name in names)
 
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
         """Return the view of a run. If ``by_rank`` is True, each series contains a line for each rank."""
@@ -110,14 +107,17 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
         sampling.read(rank, name, SAMPLE_BYTES // len(files))
     for rank, name in rank_files(info.folder, "usage", ".jsonl"):
         sampling.read(rank, name, BLOCK)
-    for rank, name in rank_files(info.folder, "logs", ".log"):
+    logs = list(rank_files(info.folder, "logs", ".log"))
+    for rank, name in logs:
         with sampling.noticing():
             sampling.run.add_log(rank, tail(info.folder, name))
     view = view_of(sampling.run, time.time(), per_rank=by_rank)
+    # The tail of a log may have the same size after more output.
+    view["output_bytes"] = sum(size_of(info.folder / name) for _, name in logs)
     return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
 
 
-def usage(info: RunInfo, *, by_rank: bool = False) -> wire_runs.RunUsage:
+def usage(info: RunInfo, *, by_rank: bool = False) -> wire_routes.RunUsage:
     """Return the usage of a run's ranks over time, reading at most `SAMPLE_BYTES` of records.
 
     Files that cannot be read are omitted and reported in the notices.
@@ -194,10 +194,3 @@ def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     return (record for line in lines if (record := parsed_line(line)) is not None)
-
-
-def _stat(path: Path) -> Version:
-    with suppress(OSError):
-        stat = path.lstat()
-        return (stat.st_mtime_ns, stat.st_size)
-    return (0, 0)

@@ -17,7 +17,7 @@ import aiohttp
 from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import NoClusterError
 from farandole.runs.store import RunStore
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.actions import Actions
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
@@ -109,7 +109,7 @@ class Panel:
                 elif not self._users:
                     self._refresh_now.set()
 
-    async def state(self) -> wire.State:
+    async def state(self) -> wire_routes.State:
         """Return the complete state, which a page needs when it is opened."""
         resources, page = self.resources(), await self.runs()
         return {"hub": self.monitor.hub, "resources": resources, "clusters": self.clusters(), "runs": page}

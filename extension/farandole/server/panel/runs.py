@@ -14,21 +14,22 @@ from typing import Any, cast
 
 from farandole.exceptions import RunNotFoundError, RunUnreadableError
 from farandole.protocol import LATEST, Status, is_number
+from farandole.reading import Version, version_of
 from farandole.runs.folder import as_it_stands, run_names, stored_info
 from farandole.runs.model import RunInfo
 from farandole.runs.notes import NOTES, annotated
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
-from farandole.server.panel.wire_runs import ConfigValue
+from farandole.server.panel.wire_routes import ConfigValue
 
 NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
-LONGEST_TEXT = 10_000
+LONGEST_LISTED_TEXT = 10_000
 """Maximum length of a string in the list, such as an error, in characters."""
 MOST_NOTICES = 100
 MOST_CONFIG = 50
-LONGEST_CONFIG = 200
+LONGEST_LISTED_CONFIG = 200
 """Maximum length of the name or the text of a hyper-parameter in the list, in characters."""
 SHOWN = "id", "name", "error", "started", "ended", "backend", "cluster", "size", "kernel", "cell", "resumed_from"
 
@@ -74,7 +75,7 @@ class RunIndex:
         """List the runs in ``folder``. Paths of notebooks below ``root``, Jupyter's root folder, are relative to it."""
         self.folder = folder
         self._root = root
-        self._known: dict[str, tuple[tuple[int, ...], RunInfo | RunUnreadableError]] = {}
+        self._known: dict[str, tuple[Version, RunInfo | RunUnreadableError]] = {}
         self._lock = threading.Lock()
 
     def ids(self) -> list[str]:
@@ -177,9 +178,9 @@ class RunIndex:
 
     def _read(self, run: str) -> RunInfo | RunUnreadableError | None:
         """Return the content of ``run.json`` or the error from reading it, or None if the file does not exist."""
-        if not (version := _version(self.folder / run / "run.json")):
+        if not (version := version_of(self.folder / run / "run.json")):
             return None
-        version += _version(self.folder / run / NOTES)
+        version += version_of(self.folder / run / NOTES)
         with self._lock:
             known = self._known.get(run)
         if known is not None and known[0] == version:
@@ -198,25 +199,17 @@ class RunIndex:
         return info
 
 
-def _version(path: Path) -> tuple[int, ...]:
-    """Return numbers that change whenever a file changes, or no numbers if the file does not exist."""
-    with suppress(OSError, ValueError):
-        stat = path.lstat()
-        return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
-    return ()
-
-
 def _slim(info: RunInfo) -> RunInfo:
     """Return a run's info without fields that may be large, because the cache may contain thousands of runs."""
     texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
-    short: dict[str, Any] = {name: text[:LONGEST_TEXT] for name, text in texts.items()}
-    notices = tuple(notice[:LONGEST_TEXT] for notice in info.notices[-MOST_NOTICES:])
-    config = dict(islice(_plain(info.config), MOST_CONFIG))
+    short: dict[str, Any] = {name: text[:LONGEST_LISTED_TEXT] for name, text in texts.items()}
+    notices = tuple(notice[:LONGEST_LISTED_TEXT] for notice in info.notices[-MOST_NOTICES:])
+    config = dict(islice(_config_values(info.config), MOST_CONFIG))
     return replace(info, **short, notices=notices, config=config, results={}, options={}, versions={}, git=None)
 
 
-def _plain(config: Mapping[str, Any]) -> Iterable[tuple[str, ConfigValue]]:
+def _config_values(config: Mapping[str, Any]) -> Iterable[tuple[str, ConfigValue]]:
     """Yield the hyper-parameters, with long texts cut. Values that JSON or a page cannot represent become text."""
     for name, value in config.items():
         simple = value is None or isinstance(value, bool) or is_number(value)
-        yield name[:LONGEST_CONFIG], value if simple else str(value)[:LONGEST_CONFIG]
+        yield name[:LONGEST_LISTED_CONFIG], value if simple else str(value)[:LONGEST_LISTED_CONFIG]

@@ -26,6 +26,7 @@ export const Chart = memo(function Chart({ series, smoothing, cursor, range, set
   const svg = useRef<SVGSVGElement>(null);
   const width = useSize(svg, "clientWidth", INITIAL_WIDTH);
   const [log, setLog] = useState(false);
+  const [problem, setProblem] = useState("");
   const options = useMemo(() => ({ log, smoothing, range }), [log, smoothing, range]);
   const plot = useMemo(() => new Plot(series, options, width, trans), [series, options, width, trans]);
   // The element is memoized, so that selecting a range does not render all lines again.
@@ -61,8 +62,13 @@ export const Chart = memo(function Chart({ series, smoothing, cursor, range, set
         >
           {trans.__("log")}
         </button>
-        <DownloadMenu svg={svg} plot={plot} />
+        <DownloadMenu svg={svg} plot={plot} setProblem={setProblem} />
       </div>
+      {problem && (
+        <div className="fd-note" data-kind="error" role="alert">
+          {problem}
+        </div>
+      )}
       {/* JupyterLab has shortcuts such as 0, 0, which restarts the kernel, for the keys that zoom here. */}
       <svg
         ref={svg}

@@ -42,6 +42,8 @@ function comparison(name: string, views: readonly RunView[]): Comparison {
     bad: sum(series, (one) => one.bad),
     bad_x: series.flatMap((one) => one.bad_x),
     last: null,
+    lowest: null,
+    highest: null,
     x: union(series.map((one) => one.x)),
     mean: [],
     low: [],

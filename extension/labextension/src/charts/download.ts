@@ -8,6 +8,8 @@ const SVG = "http://www.w3.org/2000/svg";
 const ROW = 18;
 /** How many pixels of a PNG picture are one pixel of the page. */
 const SCALE = 2;
+/** How long a file is kept for its download. Some browsers read it late, for example after asking for a folder. */
+const KEPT_MS = 60_000;
 const STYLES = "fill stroke stroke-width stroke-dasharray stroke-linejoin opacity font-size font-family".split(" ");
 
 /** Return the visible points as CSV. Smoothed values and the bounds of the band are only there if they are drawn. */
@@ -53,7 +55,7 @@ export function svgOf(svg: SVGSVGElement, plot: Plot): string {
   return new XMLSerializer().serializeToString(copy).replace(/[\p{Cc}\p{Cs}]/gu, "\ufffd");
 }
 
-/** Return a chart as a PNG picture. */
+/** Return a chart as a PNG picture. Throws an error if the browser cannot draw it, e.g. because it is too large. */
 export async function pngOf(svg: SVGSVGElement, plot: Plot): Promise<Blob> {
   const { width, height } = sizeOf(plot);
   const image = new Image();
@@ -61,10 +63,11 @@ export async function pngOf(svg: SVGSVGElement, plot: Plot): Promise<Blob> {
   await image.decode();
   const canvas = document.createElement("canvas");
   Object.assign(canvas, { width: width * SCALE, height: height * SCALE });
-  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) =>
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the browser cannot draw this chart as PNG")))),
-  );
+  const context = canvas.getContext("2d");
+  context?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  const blob = context && (await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve)));
+  if (!blob) throw new Error("the browser cannot draw this picture");
+  return blob;
 }
 
 /** Make the browser download a file with the name of a series. */
@@ -73,7 +76,7 @@ export function save(name: string, format: string, blob: Blob): void {
   link.href = URL.createObjectURL(blob);
   link.download = `${name.replace(/[^\p{L}\p{N}_.-]+/gu, "_").slice(0, 100)}.${format}`;
   link.click();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), KEPT_MS);
 }
 
 function sizeOf({ width, lines }: Plot): { width: number; height: number } {

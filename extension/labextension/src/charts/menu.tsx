@@ -9,9 +9,11 @@ import type { Plot } from "./plot";
 interface Props {
   svg: RefObject<SVGSVGElement>;
   plot: Plot;
+  /** Called with the reason why a download has failed, and with an empty text when the user chooses a format. */
+  setProblem: (problem: string) => void;
 }
 
-export function DownloadMenu({ svg, plot }: Props): JSX.Element {
+export function DownloadMenu({ svg, plot, setProblem }: Props): JSX.Element {
   const trans = useTranslator();
   const menu = useRef<HTMLDetailsElement>(null);
   const { name } = plot.series;
@@ -23,8 +25,13 @@ export function DownloadMenu({ svg, plot }: Props): JSX.Element {
   const close = () => menu.current?.removeAttribute("open");
   const download = async (format: string) => {
     close();
-    const blob = svg.current && (await formats[format]?.(svg.current));
-    if (blob) save(name, format, blob);
+    setProblem("");
+    try {
+      const blob = svg.current && (await formats[format]?.(svg.current));
+      if (blob) save(name, format, blob);
+    } catch (error) {
+      setProblem(trans.__("This chart could not be downloaded as %1. %2", format.toUpperCase(), String(error)));
+    }
   };
   const onBlur = (event: FocusEvent) => {
     if (!event.currentTarget.contains(event.relatedTarget)) close();

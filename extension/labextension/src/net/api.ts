@@ -62,20 +62,25 @@ export class Api {
     return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?time=${time}&limit=4`);
   }
 
-  /** Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. */
-  searchLogs(id: string, text: string, ranks: string): Promise<wire.LogMatches> {
+  /**
+   * Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. If the request is
+   * aborted, the server ends the search.
+   */
+  searchLogs(id: string, text: string, ranks: string, signal: AbortSignal): Promise<wire.LogMatches> {
     const query = new URLSearchParams({ text, limit: String(MOST_MATCHES), ...(ranks && { ranks }) });
-    return this.request<wire.LogMatches>("GET", `runs/${encodeURIComponent(id)}/search?${query.toString()}`);
+    const path = `runs/${encodeURIComponent(id)}/search?${query.toString()}`;
+    return this.request<wire.LogMatches>("GET", path, undefined, signal);
   }
 
   stopRun(id: string): Promise<wire.RunSummary> {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
   }
 
-  /** Change a run, and return its row with all of its notes. An empty edit changes nothing. */
-  editRun(id: string, edit: Partial<wire.RunEdit>): Promise<wire.RunRow> {
-    const unchanged: wire.RunEdit = { name: null, tags: null, notes: null };
-    return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, { ...unchanged, ...edit });
+  /** Change a run whose texts are still those in `before`, and return its row with all of its notes. */
+  editRun(id: string, edit: Partial<wire.RunTexts>, before: Partial<wire.RunTexts>): Promise<wire.RunRow> {
+    const unchanged: wire.RunTexts = { name: null, tags: null, notes: null };
+    const body: wire.RunEdit = { ...unchanged, ...edit, before: { ...unchanged, ...before } };
+    return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, body);
   }
 
   /** Delete the folder of a run. The server refuses this while the run goes on. */
@@ -115,8 +120,8 @@ export class Api {
     return URLExt.join(this.settings.baseUrl, ROOT) + `/${path}`;
   }
 
-  private async request<T>(method: string, path: string, body?: unknown): Promise<T> {
-    const init = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+  private async request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+    const init = { method, ...(signal && { signal }), ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     let response: Response;
     try {
       response = await ServerConnection.makeRequest(this.url(path), init, this.settings);

@@ -7,7 +7,9 @@ import { MainAreaWidget, ReactWidget } from "@jupyterlab/apputils";
 
 import { PanelContextProvider, type PanelContext } from "../components/context";
 import { LogPage } from "../components/logs/logPage";
+import { title } from "../format";
 import { farandoleIcon } from "../icon";
+import { runOf } from "../state/reducer";
 
 class LogContent extends ReactWidget {
   constructor(
@@ -25,10 +27,13 @@ class LogContent extends ReactWidget {
     this.update();
   }
 
+  /** Set the title of the tab, which shows the run's name as soon as it is known. */
+  setTitle: (title: string) => void = () => undefined;
+
   protected override render(): JSX.Element {
     return (
       <PanelContextProvider value={this.context}>
-        <LogPage id={this.run} rank={this.rank} />
+        <LogPage id={this.run} rank={this.rank} setTitle={this.setTitle} />
       </PanelContextProvider>
     );
   }
@@ -43,9 +48,13 @@ export function openLog(app: JupyterFrontEnd, context: PanelContext, run: string
     app.shell.activateById(id);
     return;
   }
-  const widget = new MainAreaWidget({ content: new LogContent(context, run, rank) });
+  const content = new LogContent(context, run, rank);
+  const widget = new MainAreaWidget({ content });
+  content.setTitle = (label) => (widget.title.label = label);
   widget.id = id;
-  widget.title.label = context.trans.__("Log of %1", run);
+  const summary = runOf(context.model.state, run);
+  widget.title.label = context.trans.__("Log of %1, rank %2", summary ? title(summary) : run, rank);
+  widget.title.caption = run;
   widget.title.icon = farandoleIcon;
   widget.title.closable = true;
   app.shell.add(widget, "main");

@@ -105,7 +105,7 @@ export class Notifier {
     if (runs.join() === this.subscribed) return;
     const before = this.unsubscribe;
     this.subscribed = runs.join();
-    this.unsubscribe = this.model.subscribe({ runs });
+    this.unsubscribe = this.model.subscribe({ followed: runs });
     before();
   }
 

@@ -3,7 +3,7 @@
 import { structuredPatch, type StructuredPatchHunk } from "diff";
 
 /** A code that differs so much that this takes longer, in milliseconds, is not compared line by line. */
-const LONGEST_MS = 2000;
+const LONGEST_DIFF_MS = 2000;
 
 /** The values of one key in all compared runs. A value that a run does not have is undefined. */
 export interface Difference {
@@ -38,7 +38,7 @@ export interface DiffLine {
 
 /** Return the parts in which two texts differ, none if they are the same, or null if it takes too long to find them. */
 export function codeDifference(before: string, after: string): DiffLine[][] | null {
-  const options = { context: 3, timeout: LONGEST_MS };
+  const options = { context: 3, timeout: LONGEST_DIFF_MS };
   const patch = structuredPatch("", "", withEnd(before), withEnd(after), "", "", options);
   return patch?.hunks.map(linesOf) ?? null;
 }

@@ -1,6 +1,6 @@
 /** Finds the events of runs of which the user is notified. Only runs that are active while the page is open count. */
 
-import type { RunMessage, RunSummary } from "../wire";
+import type { FollowedMessage, RunSummary } from "../wire";
 import type { PanelState } from "./reducer";
 
 export type RunEventKind = "ended" | "failed" | "hung" | "nan";
@@ -19,15 +19,14 @@ export interface RunEvent {
 const MOST_QUIET_MS = 120_000;
 
 interface FollowedRun {
-  /** Counts of NaN and infinite values by series. Null until the first view of a run that is older than the page. */
+  /** Counts of NaN and infinite values by series. Null until the first news of a run that is older than the page. */
   bad: ReadonlyMap<string, number> | null;
-  message: RunMessage | null;
-  activity: string;
+  message: FollowedMessage | null;
   quietMs: number;
 }
 
 export class RunFollower {
-  /** The ids of the runs whose views are needed. */
+  /** The ids of the runs whose news are needed. */
   get ids(): string[] {
     return [...this.followed.keys()];
   }
@@ -42,9 +41,9 @@ export class RunFollower {
     this.follow(state.runs);
     const events: RunEvent[] = [];
     for (const [id, followed] of this.followed) {
-      // The list of the newest runs may omit an older run that has ended, whose view then shows the end.
-      const run = listed.get(id) ?? (listsAll ? undefined : state.views[id]?.summary);
-      if (run) events.push(...eventsOf(run, followed, state.views[id], passed, hungMinutes));
+      // The list of the newest runs may omit an older run that has ended, whose news then contain the end.
+      const run = listed.get(id) ?? (listsAll ? undefined : state.followed[id]?.summary);
+      if (run) events.push(...eventsOf(run, followed, state.followed[id], passed, hungMinutes));
       // The last values of a run arrive after its end. A run without a summary was deleted.
       if (!run || (!run.goes_on && followed.message?.summary.goes_on === false)) this.followed.delete(id);
     }
@@ -56,7 +55,7 @@ export class RunFollower {
     for (const run of runs) {
       const isNew = run.started > (this.newest ?? Infinity);
       if (this.followed.has(run.id) || !(run.goes_on || (isNew && run.status !== "lost"))) continue;
-      this.followed.set(run.id, { bad: isNew ? new Map() : null, message: null, activity: "", quietMs: 0 });
+      this.followed.set(run.id, { bad: isNew ? new Map() : null, message: null, quietMs: 0 });
     }
     this.newest = Math.max(this.newest ?? 0, ...runs.map((run) => run.started));
   }
@@ -74,11 +73,11 @@ export class RunFollower {
   private updatedAt = 0;
 }
 
-/** Return the events of one run, and record its latest view in `followed`. */
+/** Return the events of one run, and record its latest news in `followed`. */
 function eventsOf(
   run: RunSummary,
   followed: FollowedRun,
-  message: RunMessage | undefined,
+  message: FollowedMessage | undefined,
   passed: number,
   hungMinutes: number,
 ): RunEvent[] {
@@ -89,26 +88,18 @@ function eventsOf(
     const series = record(followed, message);
     if (series.length) events.push(event("nan", series));
   }
-  // The view of a run without a driver does not change, although its ranks continue.
+  // There are no news of a run without a driver, although its ranks continue.
   if (run.status === "running" && followed.quietMs >= hungMinutes * 60_000) events.push(event("hung"));
   if (!run.goes_on) events.push(event(run.status === "failed" || run.status === "lost" ? "failed" : "ended"));
   return events;
 }
 
-/** Record a view, and return the names of the series that have more NaN or infinite values than in the view before. */
-function record(followed: FollowedRun, message: RunMessage): string[] {
-  const { series } = message.view;
+/** Record news, and return the names of the series that have more NaN or infinite values than before. */
+function record(followed: FollowedRun, message: FollowedMessage): string[] {
   const { bad } = followed;
-  const activity = activityOf(message);
-  if (activity !== followed.activity) followed.quietMs = 0;
-  followed.bad = new Map(series.map((one) => [one.name, one.bad]));
+  const counts = Object.entries(message.bad);
+  if (message.activity !== followed.message?.activity) followed.quietMs = 0;
+  followed.bad = new Map(counts);
   followed.message = message;
-  followed.activity = activity;
-  return bad ? series.filter((one) => one.bad > (bad.get(one.name) ?? 0)).map((one) => one.name) : [];
-}
-
-/** Return a text that changes with each report, each progress message and each line of output. */
-function activityOf({ view }: RunMessage): string {
-  const reports = view.series.map(({ name, bad, last, x }) => [name, bad, last, x.at(-1)]);
-  return JSON.stringify([reports, view.progress, view.ranks.map((rank) => rank.log)]);
+  return bad ? counts.filter(([name, count]) => count > (bad.get(name) ?? 0)).map(([name]) => name) : [];
 }

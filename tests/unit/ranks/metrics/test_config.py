@@ -1,9 +1,11 @@
 """Tests for `fd.config`."""
 
+from types import SimpleNamespace
+
 import pytest
 from farandole.exceptions import UsageError
 from farandole.protocol import Kind
-from farandole.ranks import run
+from farandole.ranks import control, run
 from farandole.ranks.metrics import reporter
 from farandole.ranks.metrics.config import config
 
@@ -75,6 +77,14 @@ def test_an_option_that_the_cell_does_not_use_is_noticed(records):
     [notice] = sent(records, Kind.NOTICE)
     assert notice.startswith("--config batch_sise has changed nothing, because the cell did not call fd.config(batch_")
     assert notice.endswith("Did you mean 'batch_size'?")
+
+
+@pytest.mark.parametrize(("succeeded", "notices"), [(True, 1), (False, 0)])
+def test_a_cell_that_has_failed_gets_no_notice_about_unused_options(records, monkeypatch, succeeded, notices):
+    monkeypatch.setattr(control, "get_ipython", lambda: SimpleNamespace(last_execution_succeeded=succeeded))
+    begin(lr=0.01)
+    control.end()
+    assert len(sent(records, Kind.NOTICE)) == notices
 
 
 def test_the_next_run_has_no_values_of_the_last_one(records):

@@ -6,7 +6,8 @@ import threading
 from urllib.parse import urlencode
 
 import pytest
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
+from farandole.server.panel.files import read_log
 from farandole.server.panel.logs import search
 from farandole.server.panel.logs.search import Needle, lines_with
 from farandole.server.panel.routes import logs
@@ -41,7 +42,7 @@ async def server(tmp_path, monkeypatch, run):
 
 async def find(server, status=200, run=GOOD, **query):
     found = await server.ask("GET", f"runs/{run}/search?{urlencode(query)}", status)
-    assert misfit(found, wire_runs.LogMatches if status == 200 else wire.Problem) is None
+    assert misfit(found, wire_routes.LogMatches if status == 200 else wire.Problem) is None
     return found
 
 
@@ -112,6 +113,18 @@ async def test_a_part_starts_at_a_time(server, time, text):
     assert part["text"].startswith(text)
 
 
+async def test_only_the_part_at_a_time_is_read(server, monkeypatch):
+    read = []
+    monkeypatch.setattr(logs, "read_log", lambda *arguments: read.append(arguments[1:]) or read_log(*arguments))
+    part = await server.ask("GET", f"runs/{GOOD}/logs/1?time={START + 4}&limit=6")
+    assert (part["text"], read) == ("rank 1", [(1, part["offset"], 6)])
+
+
+async def test_a_rank_that_the_run_does_not_have_has_no_part_at_a_time(server):
+    problem = await server.ask("GET", f"runs/{GOOD}/logs/7?time={START}", 404)
+    assert "has no rank 7; it has the ranks 0-1" in problem["message"]
+
+
 async def test_a_time_after_the_last_output_is_the_end_of_the_log(server):
     part = await server.ask("GET", f"runs/{GOOD}/logs/1?time={START + 60}")
     assert (part["text"], part["offset"]) == ("", part["size"])
@@ -153,11 +166,20 @@ async def test_a_search_in_a_log_of_a_gigabyte_needs_little_memory(server, run, 
 
 async def test_a_search_that_takes_long_returns_what_it_has_found(server, run, monkeypatch):
     monkeypatch.setattr(logs, "SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr(search, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(search, "STEP_BYTES", 1)
     with (run / "logs/rank-0.log").open("ab") as file:
         file.truncate(GIGABYTE)
     found = await find(server, text="nothing of that kind")
     assert (found["matches"], found["complete"]) == ([], False)
+
+
+async def test_a_search_in_a_log_that_consists_of_escape_sequences_is_complete(server, run, monkeypatch):
+    """The text occurs nowhere, but its beginning occurs everywhere, which makes a regular expression slow."""
+    monkeypatch.setattr(logs, "SEARCH_SECONDS", 30.0)
+    (run / "logs/rank-0.log").write_bytes(b"a\x1b[0m" * 6_400_000 + b"\nthe end\n")
+    assert await find(server, text="a" * 499 + "b", ranks="0") == {"id": GOOD, "matches": [], "complete": True}
+    [match] = (await find(server, text="THE END", ranks="0"))["matches"]
+    assert (match["line"], match["offset"]) == (2, 32_000_001)
 
 
 async def test_a_search_ends_when_its_client_goes_away(server, run, monkeypatch):
@@ -191,7 +213,7 @@ def test_each_line_is_found_once_on_any_boundary_of_blocks(tmp_path, monkeypatch
     content = b"".join(b"%d needle needle\n" % number for number in range(200))
     wanted = [number + 1 for number in range(200)]
     for size in (1, 7, 63, 64, 65, 1000):
-        monkeypatch.setattr(search, "BLOCK_BYTES", size)
+        monkeypatch.setattr(search, "STEP_BYTES", size)
         found = lines(tmp_path, content, "NEEDLE")
         assert [line for line, _, _ in found] == wanted
         assert all(content[offset:].startswith(b"needle needle") for _, offset, _ in found)
@@ -200,6 +222,20 @@ def test_each_line_is_found_once_on_any_boundary_of_blocks(tmp_path, monkeypatch
 def test_colours_in_the_middle_of_a_text_do_not_hide_it(tmp_path):
     [(line, offset, text)] = lines(tmp_path, b"a\n\x1b[31mErr\x1b[1;4mor\x1b[0m: none\r\n", "error: none")
     assert (line, offset, text) == (2, 7, "Error: none")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+@pytest.mark.parametrize("colour", ["", "\x1b[1;31m"])
+@pytest.mark.parametrize("text", ["größe €", "GRÖSSE €", "loss"])
+def test_offsets_count_bytes_of_the_log_on_any_boundary_of_steps(tmp_path, monkeypatch, size, colour, text):
+    monkeypatch.setattr(search, "AROUND_BYTES", 64)
+    monkeypatch.setattr(search, "STEP_BYTES", size)
+    content = f"ẞ\xff {colour}İGrö{colour}ße{colour} €: L{colour}oss {colour}\n".encode() * 20 + b"\xff\x1b[3"
+    found = lines(tmp_path, content, text)
+    assert [line for line, _, _ in found] == list(range(1, 21))
+    first = "L" if text == "loss" else "G"
+    assert all(content[offset:].decode("utf-8", "ignore").startswith(first) for _, offset, _ in found)
+    assert {shown for _, _, shown in found} == {"ẞ\xff İGröße €: Loss "}
 
 
 def test_text_that_is_not_utf_8_is_searched(tmp_path):

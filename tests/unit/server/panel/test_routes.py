@@ -8,7 +8,7 @@ import pytest
 from farandole.driver.control import mailbox
 from farandole.driver.control.mailbox import MAILBOXES
 from farandole.runs.folder import this_process
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from tornado.routing import Matcher
 
@@ -115,7 +115,7 @@ async def test_a_login_by_cookie_needs_the_xsrf_token_too(server, hub):
 
 async def test_the_state_of_a_hub_without_clusters(server):
     state = await server.ask("GET", "state")
-    assert misfit(state, wire.State) is None
+    assert misfit(state, wire_routes.State) is None
     assert state["hub"] == {"user": "ada", "error": None}
     assert (state["clusters"], state["runs"]) == ([], {"runs": [], "offset": 0, "total": 0})
     resources = state["resources"]
@@ -558,7 +558,7 @@ async def test_without_pages_nothing_is_requested(server, hub):
 
 async def test_without_a_hub_the_clusters_of_this_machine_are_shown(alone, tmp_path):
     state = await alone.ask("GET", "state")
-    assert misfit(state, wire.State) is None
+    assert misfit(state, wire_routes.State) is None
     assert (state["hub"], state["clusters"], state["resources"]["profiles"]) == (None, [], [])
     refused = await alone.ask("POST", "clusters", 409, json=START)
     assert (refused["code"], "%cluster start --local" in refused["message"]) == ("no_hub", True)
@@ -582,7 +582,10 @@ async def test_a_run_is_stopped_by_its_driver(alone, tmp_path):
         assert misfit(summary, wire.RunSummary) is None
         assert driver.asked == [{"do": "stop_run", "run": folder.name}]
     refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
-    assert "is not active" in refused["message"]
+    assert "there is nothing to stop; the run counts as lost 5 minutes after" in refused["message"]
+    (folder / "run.json").write_text(json.dumps({**known, "status": "finished"}))
+    refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
+    assert refused["message"] == f"run {folder.name} is not active: it is finished"
     assert not (tmp_path / "runs" / MAILBOXES).exists()
 
 

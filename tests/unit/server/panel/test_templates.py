@@ -8,8 +8,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from farandole.server.panel import wire_runs
+from farandole.server.panel import wire_routes
 from farandole.server.panel.routes.templates import HUB_START, LOCAL_START, NAMES, notebook
+from tornado import web
 
 from tests.panel import PanelHub, panel_server
 from tests.unit.server.panel.test_wire import misfit
@@ -63,6 +64,21 @@ def test_a_template_has_one_cell_of_parameters_and_gives_them_to_the_ranks(name)
     assert set(names) - {"WORKERS"} <= used
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_run_of_a_template_records_the_learning_rate_with_which_it_trains(name):
+    runs = [ast.parse(python_of(cell)) for cell in code_cells(name) if source(cell).startswith("%%distributed_train")]
+    assert runs
+    for run in runs:
+        [recorded] = [
+            node for node in ast.walk(run) if isinstance(node, ast.Call) and ast.unparse(node.func) == "fd.config"
+        ]
+        names = {keyword.arg: ast.unparse(keyword.value) for keyword in recorded.keywords}
+        assert names["lr"] == "LEARNING_RATE"
+        # A value from `--config` replaces the recorded one, so the cell trains with what `fd.config` returns.
+        assert all(ast.unparse(run).count(each) == 1 for each in names.values())
+        assert all(f"hp['{each}']" in ast.unparse(run) for each in names)
+
+
 def is_read(node):
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
@@ -76,7 +92,7 @@ def test_a_template_starts_its_cluster_where_it_can(name):
 
 async def test_the_list_describes_each_template_in_one_sentence(server):
     listed = await server.ask("GET", "templates")
-    assert misfit(listed, wire_runs.Templates) is None
+    assert misfit(listed, wire_routes.Templates) is None
     assert [one["name"] for one in listed["templates"]] == list(NAMES)
     assert listed["templates"][0] == {
         "name": "image-classifier",
@@ -91,11 +107,40 @@ async def test_a_notebook_gets_an_unused_name_in_the_folder(server):
     (root / "work").mkdir()
     made = [await server.ask("POST", "templates/plain-ddp", 201, json={"folder": "work"}) for _ in range(2)]
     assert [one["path"] for one in made] == ["work/plain-ddp.ipynb", "work/plain-ddp-1.ipynb"]
-    assert misfit(made[0], wire_runs.CreatedNotebook) is None
+    assert misfit(made[0], wire_routes.CreatedNotebook) is None
     saved = json.loads((root / "work/plain-ddp-1.ipynb").read_text(encoding="utf-8"))
     assert saved["cells"] == notebook("plain-ddp", hub=True)["cells"]
     in_root = await server.ask("POST", "templates/plain-ddp", 201, json={"folder": ""})
     assert in_root == {"path": "plain-ddp.ipynb"}
+
+
+async def test_notebooks_that_are_created_at_the_same_time_get_different_names(server):
+    root = root_of(server)
+    (root / "plain-ddp.ipynb").symlink_to(root / "nowhere")
+    asks = (server.ask("POST", "templates/plain-ddp", 201, json={"folder": ""}) for _ in range(4))
+    made = {one["path"] for one in await asyncio.gather(*asks)}
+    assert made == {f"plain-ddp-{number}.ipynb" for number in range(1, 5)}
+    for path in made:
+        assert json.loads((root / path).read_text(encoding="utf-8"))["cells"]
+    assert not (root / "nowhere").exists()
+
+
+async def test_a_notebook_that_cannot_be_saved_leaves_no_file(server, monkeypatch):
+    async def full(*_arguments):
+        raise web.HTTPError(507, "The disk is full.")
+
+    monkeypatch.setattr(server.app.contents_manager, "save", full)
+    await server.ask("POST", "templates/plain-ddp", 507, json={"folder": ""})
+    assert not list(root_of(server).glob("*.ipynb"))
+
+
+async def test_a_folder_that_cannot_be_written_is_named(server, monkeypatch):
+    def refuse(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("farandole.server.panel.routes.templates.create_unused", refuse)
+    answer = await server.ask("POST", "templates/plain-ddp", 400, json={"folder": ""})
+    assert "nothing can be written to the folder '' (Permission denied)" in answer["message"]
 
 
 def root_of(server):

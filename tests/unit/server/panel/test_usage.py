@@ -5,7 +5,7 @@ import json
 import pytest
 from farandole.runs.model import RunInfo
 from farandole.runs.series import POINTS
-from farandole.server.panel import charts, wire_runs
+from farandole.server.panel import charts, wire_routes
 from farandole.server.panel.charts import usage
 
 from tests.panel import panel_server
@@ -39,7 +39,7 @@ def test_the_usage_has_the_mean_and_the_bounds_over_the_ranks(info):
     write(info.folder, 0, *samples(3))
     write(info.folder, 1, *samples(3, cpu_percent=100.0))
     found = usage(info)
-    assert misfit(found, wire_runs.RunUsage) is None
+    assert misfit(found, wire_routes.RunUsage) is None
     assert list(by_name(found)) == ["cpu", "memory", "received"]
     cpu = by_name(found)["cpu"]
     assert (cpu["x_label"], cpu["x"], cpu["ranks"]) == ("seconds", [0.0, 1.0, 2.0], None)
@@ -50,7 +50,7 @@ def test_the_usage_has_a_line_for_each_rank_on_request(info):
     write(info.folder, 0, *samples(2))
     write(info.folder, 1, *samples(2, cpu_percent=100.0))
     found = usage(info, by_rank=True)
-    assert misfit(found, wire_runs.RunUsage) is None
+    assert misfit(found, wire_routes.RunUsage) is None
     assert by_name(found)["cpu"]["ranks"]["1"] == {"x": [0.0, 1.0], "mean": [100.0, 100.0]}
 
 
@@ -83,7 +83,7 @@ async def test_the_route_returns_the_usage(tmp_path, monkeypatch):
     write(folder, 0, {**SAMPLE, "time": 10.0})
     async with panel_server(tmp_path, monkeypatch) as server:
         found = await server.ask("GET", f"runs/{BAD}/usage?by_rank=1")
-        assert misfit(found, wire_runs.RunUsage) is None
+        assert misfit(found, wire_routes.RunUsage) is None
         assert list(by_name(found)["memory"]["ranks"]) == ["0"]
         await server.ask("GET", f"runs/{BAD}/usage?by_rank=many", 400)
         missing = await server.ask("GET", "runs/none/usage", 404)

@@ -6,7 +6,7 @@ import typing
 from pathlib import Path
 
 import pytest
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
 
 EXAMPLES = Path(__file__).parents[3] / "wire"
 TYPES = json.loads((EXAMPLES / "types.json").read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def _first(found):
 @pytest.mark.parametrize("name", sorted(TYPES))
 def test_an_example_fits_its_type(name):
     value = json.loads((EXAMPLES / f"{name}.json").read_text(encoding="utf-8"))
-    assert misfit(value, getattr(wire, TYPES[name], None) or getattr(wire_runs, TYPES[name])) is None
+    assert misfit(value, getattr(wire, TYPES[name], None) or getattr(wire_routes, TYPES[name])) is None
 
 
 def test_every_file_has_a_type_and_every_message_an_example():
@@ -78,4 +78,4 @@ def test_a_mismatch_is_found(change, problem):
     state = json.loads((EXAMPLES / "state.json").read_text(encoding="utf-8"))
     change(state)
     with pytest.raises(AssertionError, match=problem):
-        assert (found := misfit(state, wire.State)) is None, found
+        assert (found := misfit(state, wire_routes.State)) is None, found

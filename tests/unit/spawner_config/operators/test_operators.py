@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from spawner_config.operators.configure import SCOPES, Announcement, OperatorSettings, configure_operators
+from spawner_config.operators.configure import SCOPES, NoticesOfUser, OperatorSettings, configure_operators
 from spawner_config.operators.notices import MOST, MOST_CHARACTERS, Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
 from spawner_config.profiles.profiles import parse_profiles
@@ -46,7 +46,9 @@ def test_the_settings_name_operators_and_the_token_of_prometheus(
 ) -> None:
     monkeypatch.setenv("FARANDOLE_OPERATORS", "ada, grace ,")
     monkeypatch.setenv("FARANDOLE_METRICS_TOKEN", TOKEN)
-    hub = configured(tmp_path)
+    c = Config()
+    hub = configured(tmp_path, c)
+    assert c.AccountAuthenticator.operators == ["ada", "grace"]
     assert [role.get("users") for role in hub.load_roles] == [None, ["ada", "grace"], None]
     assert hub.services[1] == {"name": "prometheus", "api_token": TOKEN}
     assert hub.load_roles[2]["scopes"] == ["read:metrics"]
@@ -61,10 +63,10 @@ def test_a_weak_token_of_the_metrics_is_refused(token: str) -> None:
 def test_what_others_have_configured_stays(tmp_path: Path) -> None:
     c = Config()
     c.JupyterHub.services = [{"name": "other"}]
-    c.JupyterHub.template_vars = {"one_origin": "x"}
+    c.JupyterHub.template_vars = {"announcement": "x"}
     hub = configured(tmp_path, c)
     assert [each["name"] for each in hub.services] == ["other", "operators"]
-    assert hub.template_vars["one_origin"] == "x"
+    assert hub.template_vars["announcement"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFi
     notices.add("ada", Notice(by="olga", at=NOW, text="Hello."))
     [path] = tmp_path.rglob("*.json")
     path.write_bytes(damaged.encode("latin-1"))
-    assert Announcement(notices)(SimpleNamespace(name="ada")) == ""
+    assert NoticesOfUser(notices)(SimpleNamespace(name="ada", created=None)) == ""
     assert f"The notices for 'ada' are damaged, and now in {path.with_suffix('.old')}" in caplog.text
     assert path.with_suffix(".old").read_bytes() == damaged.encode("latin-1")
     notices.add("ada", Notice(by="olga", at=NOW, text="Hello again."))
@@ -154,7 +156,29 @@ def test_a_file_that_cannot_be_read_is_not_shown_and_not_replaced(
 def test_the_hubs_pages_show_a_users_notices_as_text(tmp_path: Path) -> None:
     notices = Notices(tmp_path)
     notices.add("ada", Notice(by="<i>olga</i>", at=datetime.now(UTC), text="<script>&"))
-    announcement = Announcement(notices)
-    assert announcement(None) == announcement(SimpleNamespace(name="grace")) == ""
-    shown = announcement(SimpleNamespace(name="ada"))
-    assert "message from &lt;i&gt;olga&lt;/i&gt;: &lt;script&gt;&amp;" in shown
+    shown = NoticesOfUser(notices)
+    assert shown(None) == shown(SimpleNamespace(name="grace", created=None)) == ""
+    # Requests with the token of a service have a service in place of a user.
+    assert shown(SimpleNamespace(name="prometheus")) == ""
+    text = shown(SimpleNamespace(name="ada", created=None))
+    assert "message from &lt;i&gt;olga&lt;/i&gt;: &lt;script&gt;&amp;" in text
+
+
+@pytest.mark.parametrize("zone", [None, UTC])
+def test_a_new_user_does_not_see_the_notices_of_a_deleted_one_of_the_same_name(tmp_path: Path, zone: Any) -> None:
+    notices, now = Notices(tmp_path), datetime.now(UTC)
+    notices.add("ada", Notice(by="olga", at=now - timedelta(minutes=2), text="For the first."))
+    notices.add("ada", Notice(by="olga", at=now, text="For the second."))
+    ada = SimpleNamespace(name="ada", created=(now - timedelta(minutes=1)).replace(tzinfo=zone))
+    shown = NoticesOfUser(notices)(ada)
+    assert "For the second." in shown
+    assert "For the first." not in shown
+
+
+@pytest.mark.parametrize("one_origin", [False, True])
+def test_the_page_warns_of_one_origin(tmp_path: Path, one_origin: bool) -> None:
+    c = Config()
+    where = {"url": "http://127.0.0.1:20001", "bind": "127.0.0.1"}
+    configure_operators(c, Settings(state=tmp_path, one_origin=one_origin), PROFILES, **where)
+    site = Site.from_environment(c.JupyterHub.services[0]["environment"])
+    assert ("act as the user who opens it" in site.danger) == one_origin

@@ -11,7 +11,7 @@ from farandole.exceptions import UsageError
 from farandole.protocol import LATEST, MOST_RANKS
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire
-from farandole.server.panel.files import read_log
+from farandole.server.panel.files import check_rank, read_log
 from farandole.server.panel.logs.moments import offset_at
 from farandole.server.panel.logs.search import Needle, search
 from farandole.server.panel.panel import Panel
@@ -34,8 +34,8 @@ class RankLogHandler(PanelHandler):
 
         def read() -> wire.LogPart:
             info = self.panel.index.find(run)
-            part = read_log(info, number, offset, limit)
-            return part if time is None else read_log(info, number, offset_at(info, number, time), limit)
+            check_rank(info, number)
+            return read_log(info, number, offset if time is None else offset_at(info, number, time), limit)
 
         self.answer(await asyncio.to_thread(read))
 

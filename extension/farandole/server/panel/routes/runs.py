@@ -13,7 +13,7 @@ from tornado.iostream import StreamClosedError
 from farandole.reading import reason
 from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
-from farandole.server.panel import wire, wire_runs
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.charts import Chart, usage
 from farandole.server.panel.files import check_reports, csv_chunks
 from farandole.server.panel.routes.clusters import PanelHandler, requires
@@ -43,7 +43,7 @@ class RunHandler(PanelHandler):
 
     @requires("read")
     async def get(self, run: str) -> None:
-        """Respond with the run's summary, view, code, options, versions and results."""
+        """Respond with the run's summary, tags, notes, view, code, options, versions and results."""
         async with self.panel.used():
             info, summary, chart = await asyncio.to_thread(self.load, run)
         self.answer(await asyncio.to_thread(_detail, info, summary, chart))
@@ -118,11 +118,13 @@ class StopHandler(PanelHandler):
             self.answer(index.summary(info, self.panel.monitor.snapshot.active_runs()), 202)
 
 
-def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_runs.RunDetail:
+def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_routes.RunDetail:
     whole = stored_info(info.folder)
     results: dict[str, Any] = {str(rank): value for rank, value in whole.results.items()}
     return {
         "summary": summary,
+        "tags": list(info.tags),
+        "notes": info.notes,
         "view": chart.view,
         "sampled": chart.sampled,
         "code": _code(info.folder),

@@ -44,7 +44,7 @@ class ChangeableRunHandler(RunHandler):
     async def delete(self, run: str) -> None:
         """Delete the run, unless it is in progress."""
         async with self.panel.used():
-            active = self.panel.monitor.snapshot.active_runs()
-        await asyncio.to_thread(self.panel.table.delete, run, active)
+            monitor = self.panel.monitor
+            await asyncio.to_thread(self.panel.table.delete, run, monitor.snapshot.active_runs(), monitor.unsure)
         self.set_status(204)
         self.finish()

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from farandole.exceptions import UsageError
 from farandole.runs.model import RunInfo
 from farandole.server.panel.runs import RunIndex
+from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.table.disk_use import DiskUse
 from farandole.server.panel.table.values import SeriesValues
-from farandole.server.panel.wire_runs import ConfigValue
+from farandole.server.panel.wire_routes import ConfigValue
 
 FIELDS = "name", "status", "started", "size", "cluster"
 SERIES = re.compile(r"series\.(.+)\.(last|lowest|highest)", re.DOTALL)
@@ -32,7 +33,10 @@ class Columns:
     def sorted(
         self, infos: Sequence[RunInfo], name: str, *, descending: bool, active: Collection[str]
     ) -> list[RunInfo]:
-        """Return runs sorted by a column. Runs without a value come last. Raises UsageError for an unknown column."""
+        """Return runs sorted by a column. Raises UsageError for an unknown column.
+
+        Runs without a value, and runs whose value has not been read, come last.
+        """
         column = self._column(name, active)
         valued = [(_key(value), info) for info in infos if (value := column(info)) not in {None, ""}]
         valued.sort(key=lambda pair: pair[0], reverse=descending)
@@ -40,13 +44,19 @@ class Columns:
         ids = {info.id for info in found}
         return [*found, *(info for info in infos if info.id not in ids)]
 
+    def read_from(self, name: str) -> Cache[Any] | None:
+        """Return the cache with the values of a column, or None if these values are always known."""
+        if name == "bytes":
+            return self._disk_use
+        return self._values if SERIES.fullmatch(name) else None
+
     def _column(self, name: str, active: Collection[str]) -> Column:
         if name in FIELDS:
             return attrgetter(name)
         if name == "seconds":
             return lambda info: self._index.seconds(info, active)
         if name == "bytes":
-            return self._disk_use.measured
+            return self._disk_use.get
         if name.startswith("config."):
             return lambda info: info.config.get(name.removeprefix("config."))
         if (found := SERIES.fullmatch(name)) is not None:

@@ -8,6 +8,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from farandole.runs.lifecycle import tombstones
+
 DELETED = ".deleted-"
 """Beginning of the name of a folder that is being removed. The list of runs omits names that begin with a dot."""
 
@@ -28,7 +30,8 @@ def remove(folder: Path) -> None:
 
 
 def remove_leftovers(store: Path) -> None:
-    """Remove the folders whose removal was interrupted. Folders that cannot be removed stay."""
+    """Remove the folders whose removal was interrupted, and old tombstones. What cannot be removed stays."""
+    tombstones.prune(store)
     with suppress(OSError), os.scandir(store) as entries:
         for name in [entry.name for entry in entries if entry.name.startswith(DELETED)]:
             with suppress(OSError):

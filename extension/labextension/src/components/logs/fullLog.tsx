@@ -1,6 +1,6 @@
 /** The log of a run at full width, with a menu of its ranks, a search, and jumps by time. */
 
-import { useCallback, useId, useState, type JSX } from "react";
+import { useCallback, useEffect, useId, useState, type JSX } from "react";
 
 import { useSessionState } from "../../hooks";
 import type { LogMatch } from "../../wire";
@@ -18,9 +18,11 @@ interface Props {
   started: number;
   /** The rank whose log is shown first. */
   rank?: number;
+  /** Called with the rank whose log is shown. */
+  onRank?: (rank: number) => void;
 }
 
-export function FullLog({ id, ranks, started, rank: initial = ranks[0] ?? 0 }: Props): JSX.Element {
+export function FullLog({ id, ranks, started, rank: initial = ranks[0] ?? 0, onRank }: Props): JSX.Element {
   const { model, trans } = usePanelContext();
   const [rank, setRank] = useState(initial);
   const [needle, setNeedle] = useState("");
@@ -29,6 +31,7 @@ export function FullLog({ id, ranks, started, rank: initial = ranks[0] ?? 0 }: P
   const menu = useId();
   const log = useLogWindow(id, rank);
   const { jump, toEnd } = log;
+  useEffect(() => onRank?.(rank), [onRank, rank]);
   const showMatch = useCallback(
     (match: LogMatch, text: string) => {
       setNeedle(text);

@@ -4,6 +4,7 @@ import { useEffect, useState, type JSX, type KeyboardEvent } from "react";
 
 import { preciseClock } from "../../format";
 import { useDebounced } from "../../hooks";
+import type { IPanelModel } from "../../state/model";
 import type { LogMatch, LogMatches } from "../../wire";
 import { usePanelContext } from "../context";
 
@@ -64,20 +65,19 @@ function useMatches(id: string, text: string, ranks: string, show: Props["show"]
   const [found, setFound] = useState<LogMatches | null>(null);
   const [at, setAt] = useState(0);
   useEffect(() => {
-    let mounted = true;
     setFound(null);
     if (!text.trim()) return undefined;
+    const search = new AbortController();
     void model
-      .attempt(() => model.api.searchLogs(id, text, ranks))
+      .attempt(() => searchLogs(model, id, text, ranks, search.signal))
       .then((answer) => {
-        if (!mounted || !answer) return;
+        if (search.signal.aborted || !answer) return;
         setFound(answer);
         setAt(0);
         if (answer.matches[0]) show(answer.matches[0], text);
       });
-    return () => {
-      mounted = false;
-    };
+    // The server would otherwise search on for a text that nobody looks for any more.
+    return () => search.abort();
   }, [model, id, text, ranks, show]);
   const go = (step: number) => {
     const count = found?.matches.length ?? 0;
@@ -88,6 +88,16 @@ function useMatches(id: string, text: string, ranks: string, show: Props["show"]
     show(match, text);
   };
   return { found, at, go };
+}
+
+/** Search the logs. Return null if the page has ended the search. */
+async function searchLogs({ api }: IPanelModel, id: string, text: string, ranks: string, signal: AbortSignal) {
+  try {
+    return await api.searchLogs(id, text, ranks, signal);
+  } catch (error) {
+    if (signal.aborted) return null;
+    throw error;
+  }
 }
 
 function Place({ found: { matches, complete }, at }: { found: LogMatches; at: number }): JSX.Element {

@@ -6,14 +6,16 @@ import { labels } from "../../charts/comparison";
 import { codeDifference, differences, type Difference, type DiffLine } from "../../state/differences";
 import type { RunDetail } from "../../wire";
 import { usePanelContext } from "../context";
-import { Empty, Table } from "../parts";
+import { Empty, Note, Table } from "../parts";
 
 const TAGS = { "+": "ins", "-": "del", " ": "span" } as const;
 
 export function Differences({ ids }: { ids: readonly string[] }): JSX.Element {
   const { trans } = usePanelContext();
-  const details = useDetails(ids);
-  if (!details) return <Empty title={trans.__("Loading…")} />;
+  const answers = useDetails(ids);
+  if (!answers) return <Empty title={trans.__("Loading…")} />;
+  const details = answers.filter((one) => one !== null);
+  const unreadable = ids.filter((_, place) => answers[place] === null);
   const names = labels(details.map(({ view }) => view));
   const tables = [
     [trans.__("Hyper-parameters"), details.map(({ config }) => config)],
@@ -22,6 +24,16 @@ export function Differences({ ids }: { ids: readonly string[] }): JSX.Element {
   ] as const;
   return (
     <>
+      {unreadable.length > 0 && (
+        <Note>
+          {trans._n(
+            "This run cannot be read and is left out below: %2",
+            "These %1 runs cannot be read and are left out below: %2",
+            unreadable.length,
+            unreadable.join(", "),
+          )}
+        </Note>
+      )}
       {tables.map(([heading, values]) => (
         <Values key={heading} {...{ heading, names, values }} />
       ))}
@@ -30,15 +42,15 @@ export function Differences({ ids }: { ids: readonly string[] }): JSX.Element {
   );
 }
 
-/** Return the details of all runs that can be read, or null until the server has answered. */
-function useDetails(ids: readonly string[]): RunDetail[] | null {
+/** Return the details of each run, or null for a run that cannot be read; or null until the server has answered. */
+function useDetails(ids: readonly string[]): (RunDetail | null)[] | null {
   const { model } = usePanelContext();
-  const [details, setDetails] = useState<RunDetail[] | null>(null);
+  const [details, setDetails] = useState<(RunDetail | null)[] | null>(null);
   const key = ids.join(" ");
   useEffect(() => {
     let mounted = true;
     const requests = key.split(" ").map((id) => model.attempt(() => model.api.run(id)));
-    void Promise.all(requests).then((all) => mounted && setDetails(all.filter((one) => one !== null)));
+    void Promise.all(requests).then((all) => mounted && setDetails(all));
     return () => {
       mounted = false;
     };

@@ -14,8 +14,11 @@ interface Props {
   disabled?: boolean;
   /** Return the whole text, or null if that failed. It is needed if `value` may be only the beginning of the text. */
   load?: () => Promise<string | null>;
-  /** Save the text, and return whether that succeeded. */
-  save: (value: string) => Promise<boolean>;
+  /**
+   * Save the text in place of the text `before`, and return whether that succeeded. If the text was changed elsewhere
+   * since, return the present text.
+   */
+  save: (value: string, before: string) => Promise<boolean | string>;
   children: ReactNode;
 }
 
@@ -61,15 +64,27 @@ interface FieldProps extends Edited {
   close: (byKey: boolean) => void;
 }
 
-/** The field. A text that the server refuses stays in it, so that the user can correct it. */
+/**
+ * The field. A text that the server refuses stays in it, so that the user can correct it. If the text was changed
+ * elsewhere, only Enter saves the field: leaving it must not replace a text that the user may not have seen.
+ */
 function Field({ label, value, lines = false, save, close }: FieldProps): JSX.Element {
+  const { trans } = usePanelContext();
   const [text, setText] = useState(value);
   const [saving, setSaving] = useState(false);
+  // The text that someone else has saved since the field was opened.
+  const [present, setPresent] = useState<string | null>(null);
+  const before = present ?? value;
   const submit = async (byKey: boolean) => {
-    if (saving) return;
+    if (saving || (present !== null && !byKey)) return;
     setSaving(true);
-    if (text === value || (await save(text))) close(byKey);
-    else setSaving(false);
+    const saved = text === before || (await save(text, before));
+    if (saved === true) {
+      close(byKey);
+      return;
+    }
+    if (saved !== false) setPresent(saved);
+    setSaving(false);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     // The arrow keys move the cursor in the field, not the focus in the table.
@@ -82,6 +97,8 @@ function Field({ label, value, lines = false, save, close }: FieldProps): JSX.El
   const field = {
     className: "fd-cell-field",
     "aria-label": label,
+    "aria-invalid": present !== null,
+    title: present === null ? undefined : trans.__("Changed elsewhere. Enter saves your text, Escape discards it."),
     value: text,
     autoFocus: true,
     readOnly: saving,

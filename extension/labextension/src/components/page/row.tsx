@@ -9,7 +9,7 @@ import { Status } from "../parts";
 import { Elapsed } from "../runs/elapsed";
 import type { Column } from "./columns";
 import { Editable } from "./editor";
-import { tagsIn, type RunActions } from "./useRunActions";
+import { tagsIn, type RunActions, type Saved, type Texts } from "./useRunActions";
 
 interface Props {
   run: RunRow | null;
@@ -76,11 +76,17 @@ interface CellProps {
   actions: RunActions;
 }
 
+/** Return whether a text was saved, or the text that someone else has saved in the meantime. */
+function outcome(saved: Saved, text: (texts: Texts) => string): boolean | string {
+  return typeof saved === "boolean" ? saved : text(saved);
+}
+
 function NameCell(props: Omit<CellProps, "run"> & { run: RunRow | null; children: JSX.Element }): JSX.Element {
   const { trans } = usePanelContext();
   const { run, tabIndex, actions, children } = props;
   const label = run ? trans.__("Name of %1", title(run)) : trans.__("Loading…");
-  const save = (name: string) => (run ? actions.edit(run, { name: name.trim() }) : Promise.resolve(false));
+  const save = async (name: string, before: string) =>
+    run !== null && outcome(await actions.edit(run, { name: name.trim() }, { name: before }), (texts) => texts.name);
   return (
     <Editable {...{ label, tabIndex, save }} value={run?.name ?? ""} disabled={!run}>
       {children}
@@ -113,7 +119,8 @@ function Cell({ column, run, ...props }: CellProps & { column: Column }): JSX.El
 
 function Tags({ run, tabIndex, actions }: CellProps): JSX.Element {
   const { trans } = usePanelContext();
-  const save = (text: string) => actions.edit(run, { tags: tagsIn(text) });
+  const save = async (text: string, before: string) =>
+    outcome(await actions.edit(run, { tags: tagsIn(text) }, { tags: tagsIn(before) }), ({ tags }) => tags.join(", "));
   const label = trans.__("Tags of %1, separated by commas", title(run));
   return (
     <Editable {...{ label, tabIndex, save }} value={run.tags.join(", ")}>
@@ -129,7 +136,8 @@ function Tags({ run, tabIndex, actions }: CellProps): JSX.Element {
 function Notes({ run, tabIndex, actions }: CellProps): JSX.Element {
   const { trans } = usePanelContext();
   const load = () => actions.notes(run);
-  const save = (notes: string) => actions.edit(run, { notes });
+  const save = async (notes: string, before: string) =>
+    outcome(await actions.edit(run, { notes }, { notes: before }), (texts) => texts.notes);
   return (
     <Editable label={trans.__("Notes of %1", title(run))} value={run.notes} lines {...{ tabIndex, load, save }}>
       <span title={run.notes}>{run.notes}</span>

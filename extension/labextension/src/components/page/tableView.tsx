@@ -69,6 +69,7 @@ export function TableView({ choice, setChoice, choices, choose, previous, open }
       <div className="fd-row">
         <span className="fd-muted" role="status">
           {trans._n("%1 run", "%1 runs", total)}
+          {!table.complete && ` · ${trans.__("Values of some runs are still being read…")}`}
         </span>
         <SelectionBar {...{ selected, deselect, actions }} compare={() => open([...selected.keys()])} />
         <span className="fd-grow" />

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
 
 from hub.services.operators.client import HubClient, HubRefusedError
 
@@ -43,3 +45,30 @@ async def test_a_refused_connection_is_an_error_with_a_sentence() -> None:
     sock.close()
     with pytest.raises(HubRefusedError, match="the hub does not answer .*refused"):
         await HubClient(url=f"http://127.0.0.1:{port}", token="x").users()
+
+
+class Users(RequestHandler):
+    """The hub's list of 250 users, of whom every second one has a server."""
+
+    asked: ClassVar[list[str]] = []
+
+    def get(self) -> None:
+        self.asked.append(self.request.query)
+        names = [f"user-{number}" for number in range(0, 250, 2 if self.get_argument("state", "") == "active" else 1)]
+        limit, offset = int(self.get_argument("limit")), int(self.get_argument("offset", "0"))
+        following = {"offset": offset + limit, "limit": limit} if offset + limit < len(names) else None
+        items = [{"name": name} for name in names[offset : offset + limit]]
+        self.write({"items": items, "_pagination": {"total": len(names), "next": following}})
+
+
+async def test_the_hub_lists_only_users_with_servers_if_it_is_asked_to_and_counts_all() -> None:
+    sock, port = bind_unused_port()
+    server = HTTPServer(Application([("/users", Users)]))
+    server.add_socket(sock)
+    client = HubClient(url=f"http://127.0.0.1:{port}", token="x")
+    assert len(await client.users()) == 250
+    assert len(Users.asked) == 2
+    assert len(await client.users(active=True)) == 125
+    assert await client.count_users() == 250
+    assert Users.asked[2:] == ["limit=200&offset=0&state=active", "limit=1"]
+    server.stop()

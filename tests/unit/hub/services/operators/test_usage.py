@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
-from hub.services.operators.measures import disk_use
+from hub.services.operators.measures import Homes, disk_use
 from hub.services.operators.metrics import UsageCollector, exposition
 from hub.services.operators.usage import Measures, User, users_of
 from spawner_config.operators.site import Site, Size
@@ -75,7 +75,7 @@ def test_users_with_servers_come_first(users: list[User]) -> None:
 
 
 def scraped(users: list[User]) -> dict[str, Metric]:
-    text = exposition(UsageCollector(users, GPUS, SITE.limits)).decode()
+    text = exposition(UsageCollector(users, GPUS, SITE.limits, total=7)).decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -87,7 +87,7 @@ def test_metrics_count_servers_gpus_and_memory(users: list[User]) -> None:
         return float(sample.value)
 
     assert value("servers", kind="worker", profile="gpu", state="starting") == 1
-    assert value("users") == 3
+    assert value("users") == 7
     assert value("users_active") == 2
     assert value("ranks") == 6
     assert value("gpus", **{"class": "a100"}, state="held") == 3
@@ -103,7 +103,7 @@ def test_a_user_name_cannot_forge_a_metric() -> None:
     name = 'x"} 1\nfarandole_users 99\n'
     users = users_of([model(name, server(""))], SITE, Measures(memory={}, homes={}), NOW)
     found = scraped(users)
-    assert [sample.value for sample in found["farandole_users"].samples] == [1]
+    assert [sample.value for sample in found["farandole_users"].samples] == [7]
     assert [sample.labels["user"] for sample in found["farandole_server_idle_seconds"].samples] == [name]
 
 
@@ -139,6 +139,19 @@ def test_the_dashboard_is_one_that_grafana_loads() -> None:
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
     [variable] = dashboard["templating"]["list"]
     assert (variable["type"], variable["name"], variable["query"]) == ("datasource", "datasource", "prometheus")
+
+
+async def test_homes_are_measured_for_whom_a_page_asks_and_metrics_forget_no_others(tmp_path: Path) -> None:
+    for user in ("ada", "grace"):
+        (tmp_path / "homes" / user).mkdir(parents=True)
+        (tmp_path / "homes" / user / "data").write_bytes(bytes(100_000))
+    homes = Homes(tmp_path)
+    for users in (["ada"], ["ada", "grace"], ["grace"]):
+        assert set(homes.sizes(users)) < set(users) or users == ["grace"]
+        assert homes._measuring is not None
+        await homes._measuring
+    assert homes.sizes(["ada", "grace", "eve"]).keys() == {"ada", "grace"}
+    assert homes.sizes(["ada"])["ada"] >= 100_000
 
 
 def test_the_disk_use_of_a_home_follows_no_links(tmp_path: Path) -> None:

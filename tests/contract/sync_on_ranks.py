@@ -7,7 +7,7 @@ from pathlib import Path
 
 import farandole as fd
 import torch
-from farandole.ranks.training.sync import local
+from farandole.ranks.training.sync import attached
 from farandole.ranks.training.sync.modes import Sync
 from torch import nn
 from torch.utils.data import DataLoader
@@ -61,7 +61,7 @@ def no_change_is_lost(payload: str) -> None:
         optimizer.step()
         total += changes.mean(0)
     for _ in range(30):  # without further changes, the averages send what rounding has lost
-        local.average_now(optimizer)
+        attached.average_now(optimizer)
     torch.testing.assert_close(parameter.detach(), total, rtol=0, atol=1e-3)
 
 
@@ -74,7 +74,7 @@ def statistics_are_pooled() -> None:
     batches[0] += 5
     model(batches[fd.rank()]).sum().backward()
     optimizer.step()
-    local.average_now(optimizer)
+    attached.average_now(optimizer)
     together = batches.flatten(0, 1)
     torch.testing.assert_close(model[0].running_mean, together.mean(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model[0].running_var, together.var(0), rtol=1e-2, atol=1e-2)

@@ -14,8 +14,8 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
-from farandole.ranks.training.sync import compression, local
-from farandole.ranks.training.sync.modes import Auto, Local, Sync
+from farandole.ranks.training.sync import attached, compression
+from farandole.ranks.training.sync.modes import Sync
 from farandole.ranks.world import membership
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
@@ -101,7 +101,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
     if backend == "horovod":
         _refuse_bfloat16(model)
-    if isinstance(sync, Auto | Local):
+    if isinstance(sync, attached.Own):
         _refuse_other_averages(model, optimizer)
     model.to(context.device())
     if backend == "none":
@@ -110,10 +110,10 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         _broadcast_optimizer(optimizer)
     if optimizer is not None:
-        local.detach(optimizer)  # an earlier run of the cell may have used another mode
-    if isinstance(sync, Auto | Local):
+        attached.detach(optimizer)  # an earlier run of the cell may have used another mode
+    if isinstance(sync, attached.Own):
         if optimizer is not None:
-            local.attach(model, optimizer, sync)
+            attached.attach(model, optimizer, sync)
         return model, optimizer
     if backend == "horovod":
         return model, _horovod_optimizer(model, optimizer, sync)

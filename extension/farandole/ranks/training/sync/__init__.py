@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
-from farandole.ranks.training.sync.modes import DEFAULT_DELAY, Auto, Compressed, Local
+from farandole.ranks.training.sync.modes import DEFAULT_DELAY, Asynchronous, Auto, Compressed, Local
 
-__all__ = ["auto", "compressed", "local"]
+__all__ = ["asynchronous", "auto", "compressed", "local"]
+
+
+def asynchronous(*, every: int = 16, quorum: int = 1, grace: float = 1.0, payload: str = "fp16") -> Asynchronous:
+    """Train on each rank on its own, and exchange parameters without waiting for slower ranks.
+
+    Rank 0 holds the parameters, in threads beside its training. Every few steps, a rank sends the change of its
+    parameters and trains on. When the answer has arrived, the rank continues from the parameters of the server and its
+    own steps since then. It waits for an answer only if the answer is ``every`` steps late. A change is weighted by the
+    share of the rank in the samples of all ranks. Ranks have different parameters at all times.
+
+    Args:
+        every (int): optimizer steps of a rank between two exchanges.
+        quorum (int): number of ranks, including itself, whose changes since its last exchange an answer contains. With
+            1, the answer is sent at once.
+        grace (float): seconds after which an answer is sent without the changes of the quorum.
+        payload (str): ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"``.
+
+    Returns:
+        Asynchronous: a value for ``fd.prepare(..., sync=...)``.
+
+    Raises:
+        UsageError: an argument is wrong.
+
+    Source:
+        Dean et al.: Large scale distributed deep networks, 2012. Zhang et al.: Deep learning with elastic averaging
+        SGD, 2015. Liu et al.: Asynchronous local-SGD training for language modeling, 2024.
+    """
+    return Asynchronous(every=every, quorum=quorum, grace=grace, payload=payload)
 
 
 def auto() -> Auto:

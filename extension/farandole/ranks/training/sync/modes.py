@@ -87,6 +87,33 @@ class Auto(Sync):
     name: ClassVar[str] = "auto"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asynchronous(Sync):
+    """Ranks train on their own and exchange changes with a parameter server on rank 0. None waits for a slower one.
+
+    Attributes:
+        every: optimizer steps of a rank between two exchanges.
+        quorum: ranks whose changes a rank's next parameters contain, including itself.
+        grace: seconds after which a rank gets the parameters without those of the quorum.
+        payload: how changes travel: ``fp32``, ``fp16``, ``int8`` or ``int4``.
+    """
+
+    name: ClassVar[str] = "asynchronous"
+    every: int = 16
+    quorum: int = 1
+    grace: float = 1.0
+    payload: str = "fp16"
+
+    def __post_init__(self) -> None:
+        _check_at_least("asynchronous", "every", self.every, 1)
+        _check_at_least("asynchronous", "quorum", self.quorum, 1)
+        _check_choice("asynchronous", "payload", self.payload, PAYLOADS)
+        if not isinstance(self.grace, int | float) or not 0 <= self.grace < float("inf"):
+            raise UsageError(
+                f"fd.sync.asynchronous: grace is {self.grace!r}; it must be a number of seconds, 0 or more."
+            )
+
+
 def parsed(sync: object) -> Sync:
     """Return the mode that the argument ``sync`` of ``fd.prepare`` stands for.
 
@@ -99,8 +126,8 @@ def parsed(sync: object) -> Sync:
         return Step()
     hint = " Call the function, e.g. sync=fd.sync.local(every=16)." if callable(sync) else ""
     raise UsageError(
-        f'fd.prepare: sync is {sync!r:.60}; it must be "step", fd.sync.auto(), fd.sync.local(...) or '
-        f"fd.sync.compressed(...).{hint}"
+        f'fd.prepare: sync is {sync!r:.60}; it must be "step", fd.sync.auto(), fd.sync.local(...), '
+        f"fd.sync.asynchronous(...) or fd.sync.compressed(...).{hint}"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import weakref
 from dataclasses import asdict
 from typing import Any
 
@@ -18,30 +17,6 @@ from farandole.ranks.training.sync.modes import Auto, Local
 from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.training.sync.trial import Trial
 from farandole.ranks.world import collectives, world
-
-_attached: weakref.WeakKeyDictionary[Optimizer, LocalTraining] = weakref.WeakKeyDictionary()
-
-
-def attach(model: nn.Module, optimizer: Optimizer, mode: Local | Auto) -> LocalTraining:
-    """Average the parameters of ``model`` between the steps of ``optimizer``. Replaces an earlier call's averages."""
-    detach(optimizer)
-    training = _attached[optimizer] = LocalTraining(model, optimizer, mode)
-    return training
-
-
-def detach(optimizer: Optimizer) -> None:
-    """Stop the averages between the steps of ``optimizer``, if there are any."""
-    if (training := _attached.pop(optimizer, None)) is not None:
-        training.remove_hooks()
-
-
-def average_now(optimizer: Optimizer) -> None:
-    """Wait for an average of the parameters that ``optimizer`` trains, if ranks train them on their own.
-
-    All ranks must call this function after the same step.
-    """
-    if (training := _attached.get(optimizer)) is not None:
-        training.average_now()
 
 
 class LocalTraining:

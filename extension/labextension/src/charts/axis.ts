@@ -48,7 +48,7 @@ function moved<T extends Points & Pick<Series, "bad_x"> & Partial<Pick<Series, "
  * A point of a long run is the mean over several epochs. It has the x value of its middle and the last of its epochs,
  * which begins later: of four epochs, at about seven eighths of the point's width.
  */
-function startOfEpoch({ x, epoch }: Points, n: number): number {
+function startOfEpoch({ x, epoch }: Pick<Points, "x" | "epoch">, n: number): number {
   // The epochs before the first point are unknown. Usually, all points have about the same number of epochs.
   const at = Math.max(1, n);
   const count = Number(epoch[at] ?? 0) - Number(epoch[at - 1] ?? 0);

@@ -62,7 +62,8 @@ def no_change_is_lost(payload: str) -> None:
         total += changes.mean(0)
     for _ in range(30):  # without further changes, the averages send what rounding has lost
         attached.average_now(optimizer)
-    torch.testing.assert_close(parameter.detach(), total, rtol=0, atol=1e-3)
+    # Rounding of sums on their way in half precision is not known to any rank, so it is not sent again.
+    torch.testing.assert_close(parameter.detach(), total, rtol=0, atol=1e-2 if payload == "fp16" else 1e-3)
 
 
 def statistics_are_pooled() -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 
+# Playwright's default of 5 s is too short for pages that show a live run while other tests use all cores.
+expect.set_options(timeout=30_000)
+
 
 class Hub(Protocol):
     """The attributes of a hub that the browser uses."""

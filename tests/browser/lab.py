@@ -34,6 +34,9 @@ BEYOND = """parts => [...document.querySelectorAll(parts)].flatMap((part) => [pa
     .map((one) => one.outerHTML.slice(0, 200))"""
 """JavaScript that returns the parts of the page beyond its right edge, except in scroll areas, ``pre`` and ``svg``."""
 
+# Playwright's default of 5 s is too short for pages that show a live run while other tests use all cores.
+expect.set_options(timeout=30_000)
+
 
 class Hub(Protocol):
     """The attributes of a hub that the browser uses."""

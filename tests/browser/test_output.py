@@ -94,8 +94,11 @@ def test_bars_and_tables_of_ranks_move_in_place(hub: RunningHub, lab: Lab):
 
 
 def outputs_of(notebook: Path, index: int) -> list[dict[str, Any]]:
-    """Return the data of the displays below a cell of a saved notebook."""
-    cell = json.loads(notebook.read_text(encoding="utf-8"))["cells"][index]
+    """Return the data of the displays below a cell of a saved notebook, or nothing while the server writes the file."""
+    try:
+        cell = json.loads(notebook.read_text(encoding="utf-8"))["cells"][index]
+    except json.JSONDecodeError:
+        return []
     return [output["data"] for output in cell["outputs"] if "data" in output]
 
 

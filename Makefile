@@ -9,7 +9,7 @@ CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
 # Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them.
 SELECT := not release
 LAB := extension/labextension
-WIRE := extension/farandole/server/panel/wire.py
+WIRE := extension/farandole/server/panel/wire.py extension/farandole/server/panel/wire_routes.py
 LAB_SOURCES := $(WIRE) $(shell find $(LAB) -type f -not -path "*/node_modules/*" -not -path "*/lib/*" -not -path "*/test/*" -not -name wire.ts)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -21,6 +21,15 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
+# $(call program,NAME,TESTS) extracts only the program from Debian's package, because an installed package would start a
+# server.
+define program
+command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
+	{ apt-get download -qq $(1) 2>/dev/null || { apt-get update -qq && apt-get download -qq $(1); }; } && \
+	dpkg-deb --extract $(1)_*.deb . && cp usr/bin/$(1) $(CURDIR)/$(BIN)/ && rm -r $$folder; } || \
+	{ echo "The $(2) need $(1)." >&2; false; }
+endef
+
 .PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-scale clean
 
 help: ## show the targets
@@ -29,7 +38,7 @@ help: ## show the targets
 setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## install what the hub needs into .venv and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
-setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy
+setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus
 
 demo: setup ## start a hub, log in, run the first notebook on two workers, and stop everything
 	@$(BIN)/python -m tests.demo
@@ -37,7 +46,7 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, and s
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE set its port and state folder
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
 	$(BIN)/npm --prefix $(LAB) test
 	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 
@@ -171,10 +180,10 @@ $(VENV)/stamp-chromium:
 		{ echo "The browser tests need chromium." >&2; false; }
 	@touch $@
 
-# Extract only the program from Debian's package, because an installed package would start a server on port 80.
 $(VENV)/stamp-caddy: $(VENV)/stamp-venv
-	@command -v caddy >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
-		{ apt-get download -qq caddy 2>/dev/null || { apt-get update -qq && apt-get download -qq caddy; }; } && \
-		dpkg-deb --extract caddy_*.deb . && cp usr/bin/caddy $(CURDIR)/$(BIN)/ && rm -r $$folder; } || \
-		{ echo "The tests of HTTPS need caddy." >&2; false; }
+	@$(call program,caddy,tests of HTTPS)
+	@touch $@
+
+$(VENV)/stamp-prometheus: $(VENV)/stamp-venv
+	@$(call program,prometheus,tests of metrics)
 	@touch $@

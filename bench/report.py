@@ -6,12 +6,15 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from farandole.driver.cluster import Cluster
+from farandole.runs import writer
 from farandole.runs.folder import read_lines
+from farandole.runs.logs import OutputTimes
 from farandole.runs.positions import rank_files
 
-from bench.record import Record, median_of
+from bench.record import Record, median_of, ratio_of_pairs
 from bench.site import bench_hub, quiet
 
 if TYPE_CHECKING:
@@ -35,7 +38,10 @@ for number in range({PRINTS}):
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield the cost of a report on one rank, then the losses and rates of reports and prints on two ranks."""
+    """Yield the cost of a report on one rank, then the losses and rates of reports and prints on two ranks.
+
+    The last record compares the rate of prints with that of a driver which does not record the times of output.
+    """
     start = Cluster.start
     with bench_hub():
         with start(workers=1, profile="bench", backend="none", progress=quiet) as cluster:
@@ -44,7 +50,10 @@ def measure(repeats: int) -> Iterator[Record]:
             yield from arrivals(
                 "reports", [send(cluster, REPORTING, REPORTS * 2, _reports_kept) for _ in range(repeats)]
             )
-            yield from arrivals("prints", [send(cluster, PRINTING, PRINTS * 2, _prints_kept) for _ in range(repeats)])
+            pairs = [(_send_prints(cluster), _send_prints_without_times(cluster)) for _ in range(repeats)]
+    yield from arrivals("prints", [ours for ours, _ in pairs])
+    rates = [(ours, theirs) for (_, ours), (_, theirs) in pairs]
+    yield ratio_of_pairs("print_times_ratio", rates, limit=">= 0.9", note="prints / s, with and without times")
 
 
 def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
@@ -71,6 +80,25 @@ def arrivals(what: str, runs: list[tuple[float, float]]) -> Iterator[Record]:
     lost, rates = zip(*runs, strict=True)
     yield Record(name=f"{what}_lost", value=max(lost), unit=what, runs=lost, limit="<= 0", note="worst run")
     yield median_of(f"{what}_per_second", rates, f"{what} / s")
+
+
+class NoTimes(OutputTimes):
+    """Records no times of output."""
+
+    def add(self, log: str, size: int, printed: float) -> None:
+        """Do nothing."""
+
+    def drop(self, log: str, size: int) -> None:
+        """Do nothing."""
+
+
+def _send_prints(cluster: Cluster) -> tuple[float, float]:
+    return send(cluster, PRINTING, PRINTS * 2, _prints_kept)
+
+
+def _send_prints_without_times(cluster: Cluster) -> tuple[float, float]:
+    with patch.object(writer, "OutputTimes", NoTimes):
+        return _send_prints(cluster)
 
 
 def _reports_kept(run: Run) -> int:

@@ -84,6 +84,7 @@ MESSAGES = {
     "TokenLimit._too_many": "HTTPError",
     "Variables._sentence": "SettingsError",
     "_death": "RankDiedError",
+    "_nothing_to_stop": "RefusedError",
     "_too_long": "HTTPError",
     "ended": "NoClusterError",
 }

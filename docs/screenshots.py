@@ -1,8 +1,13 @@
 """`make screenshots`: take the screenshots of the documentation from a real run.
 
-This starts a hub as `make up` does, but on a free port and in a temporary folder. Three users then log in with
-Chromium. The first user runs the first notebook on two workers, the second user trains with the panel, and the third
-user returns to a run after closing its page.
+This starts a hub as `make up` does, but on a free port and in a temporary folder. Users then log in with Chromium, one
+after the other. They
+
+- run the first notebook on two workers,
+- look at the templates, train twice with the panel, and compare both runs on the page of runs,
+- return to a run after closing its page, and read its log,
+- run a cell that fails,
+- look at the page for operators.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from hub.up import NOTEBOOK, stop_on_signals
 from spawner_config.local import free_port
 from spawner_config.settings import Settings
 from tests.browser.lab import Lab, open_panel, points, show, show_tab, wait_for_points, write_notebook
+from tests.browser.test_runs_page import PAGE, names, sort
 from tests.conftest import CHROMIUM_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -45,6 +51,8 @@ PATIENCE = 180
 """The timeout of each step in seconds, which is long because the machine may be busy."""
 RUN_NOTEBOOK = "long-run.ipynb"
 START_CELL = "%load_ext farandole\n%cluster start --workers 2 --backend none"
+LOCAL_CELL = "%load_ext farandole\n%cluster start --local --ranks 2 --backend none"
+FAILING_CELL = '%%distributed_train --name first-try\nopen("measurements.csv")'
 RUN_CELL = """\
 %%distributed_train --name long-run
 import math, random, time
@@ -72,9 +80,9 @@ def first_notebook(lab: Lab, user: str, _state: Path) -> None:
 
 
 def panel_and_training_cell(lab: Lab, _user: str, _state: Path) -> None:
-    """Start a cluster in the panel, insert and run a training cell, and take a screenshot of its run."""
-    lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
-    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE * 1000)
+    """Start a cluster in the panel, insert a training cell, run it twice, and take screenshots of its runs."""
+    choose_template(lab)
+    lab.new_notebook()
     panel = open_panel(lab)
     widen_panel(lab)
     start_cluster(lab, panel)
@@ -87,6 +95,37 @@ def panel_and_training_cell(lab: Lab, _user: str, _state: Path) -> None:
     panel.get_by_role("list", name="Runs").get_by_role("button", name=re.compile("^digits")).click()
     wait_for_points(panel, "loss", 5, PATIENCE)
     save(lab, "panel-run")
+    panel.get_by_role("button", name="All runs").click()
+    lab.retype(lab.cell(1), "0.003", "0.0003")
+    lab.run_cell(1)
+    finished = panel.get_by_role("list", name="Runs").locator('.fd-status[data-status="finished"]')
+    expect(finished).to_have_count(2, timeout=PATIENCE * 1000)
+    page_of_runs(lab, panel)
+
+
+def choose_template(lab: Lab) -> None:
+    """Open the dialog of templates, take a screenshot of it, and close it."""
+    lab.page.locator(".jp-LauncherCard", has_text="Farandole: distributed training").click()
+    dialog = lab.page.get_by_role("dialog")
+    expect(dialog.get_by_role("radio").first).to_be_focused()
+    save(lab, "templates")
+    dialog.get_by_role("button", name="Cancel").click()
+
+
+def page_of_runs(lab: Lab, panel: Locator) -> None:
+    """Sort the table of runs, compare both runs, and take a screenshot of each. The panel is closed to have room."""
+    panel.get_by_role("button", name="All runs").click()
+    lab.page.locator('.jp-SideBar [data-id="farandole-panel"]').click()
+    page = lab.page.locator(PAGE)
+    sort(page, "loss, lowest", "ascending")
+    expect(names(page)).to_have_count(2)
+    save(lab, "runs-page")
+    for box in page.locator("tbody").get_by_role("checkbox").all():
+        box.check()
+    page.get_by_role("button", name="Compare (2)").click()
+    lab.page.set_viewport_size(TALL)
+    show(page.get_by_role("region", name="Hyper-parameters"))
+    save(lab, "runs-compare")
 
 
 def start_cluster(lab: Lab, panel: Locator) -> None:
@@ -115,6 +154,9 @@ def run_after_the_page_was_closed(lab: Lab, user: str, state: Path) -> None:
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("running")
     wait_for_points(panel, "loss", points(panel, "loss") + 60, PATIENCE)
     save(lab, "panel-live")
+    panel.get_by_role("button", name="Open log").click()
+    expect(lab.page.locator(".fd-full-log").get_by_role("log")).to_contain_text("step 40", timeout=PATIENCE * 1000)
+    save(lab, "log")
     dead_rank(lab, panel, state)
 
 
@@ -147,7 +189,32 @@ def kill_rank(state: Path, worker: str) -> None:
             process.send_signal(signal.SIGKILL)
 
 
-STORIES = {"ada": first_notebook, "grace": panel_and_training_cell, "emmy": run_after_the_page_was_closed}
+def failed_run(lab: Lab, user: str, state: Path) -> None:
+    """Run a cell that fails, and take a screenshot of JupyterLab's notification."""
+    write_notebook(state / "homes" / user / RUN_NOTEBOOK, LOCAL_CELL, FAILING_CELL)
+    lab.open_notebook(user, RUN_NOTEBOOK)
+    expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=PATIENCE * 1000)
+    lab.run_cell(1)
+    toast = lab.page.locator(".jp-Notification-Toast-error", has_text="first-try has failed")
+    expect(toast).to_be_visible(timeout=PATIENCE * 1000)
+    save(lab, "notification")
+
+
+def operators_page(lab: Lab, user: str, _state: Path) -> None:
+    """Take a screenshot of the page for operators, which shows the servers of all users."""
+    lab.page.goto(f"{lab.hub.url}/services/operators/")
+    expect(lab.page.get_by_role("button", name=f"Stop all servers of {user}")).to_be_visible()
+    save(lab, "operators")
+
+
+OPERATOR = "olga"
+STORIES = {
+    "ada": first_notebook,
+    "grace": panel_and_training_cell,
+    "emmy": run_after_the_page_was_closed,
+    "katherine": failed_run,
+    OPERATOR: operators_page,
+}
 """The users and the functions that perform their actions and take the screenshots."""
 
 
@@ -201,6 +268,7 @@ def main() -> None:
     stop_on_signals()
     chromium = shutil.which("chromium") or sys.exit("This needs chromium; `make screenshots` installs it.")
     os.environ.pop("FARANDOLE_RUNS", None)
+    os.environ["FARANDOLE_OPERATORS"] = OPERATOR
     with running_hub() as hub, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
         take_pictures(browser, hub)

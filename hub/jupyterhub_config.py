@@ -16,6 +16,7 @@ from spawner_config.limits.bodies import limit_bodies
 from spawner_config.limits.codes import limit_codes
 from spawner_config.limits.servers import NamedServerLimit
 from spawner_config.limits.tokens import TokenLimit, scopes_of_server
+from spawner_config.pages import add_templates
 from spawner_config.profiles.profiles import read_profiles
 from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
 
@@ -45,6 +46,7 @@ limit_bodies()
 limit_codes()
 TokenLimit(profile_set.limits).enforce()
 c.JupyterHub.extra_handlers = [*HANDLERS]
+add_templates(c)
 c.JupyterHub.tornado_settings = {
     # A request to start a server returns immediately; /progress streams the events of the start.
     "slow_spawn_timeout": 0,

@@ -59,7 +59,7 @@ class Image:
 
 
 HUB = Image(name="hub", limit=430_000_000)
-NOTEBOOK = Image(name="notebook", limit=1_300_000_000)
+NOTEBOOK = Image(name="notebook", limit=1_340_000_000)
 NOTEBOOK_CUDA = Image(name="notebook", limit=None, accelerator=CUDA)
 
 

@@ -26,6 +26,7 @@ from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
 from spawner_config.access.guards import GuardedAuthenticator
+from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.compose import is_loopback
 from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
@@ -142,6 +143,9 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.SharedPasswordAuthenticator.user_password = ensure_password(settings)
     c.Authenticator.allow_all = True
     configure_origins(c, settings, https=False, port=settings.port)
+
+    at = f"http://127.0.0.1:{free_port()}"
+    configure_operators(c, settings, profile_set, url=at, bind="127.0.0.1", local=True)
 
     c.JupyterHub.spawner_class = LocalSpawner
     c.LocalSpawner.state_folder = str(settings.state)

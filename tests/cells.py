@@ -2,6 +2,7 @@
 
 import _thread
 import time
+from collections import Counter
 
 import pytest
 
@@ -116,6 +117,18 @@ def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
 
 CHECKPOINTS = "made = fd.checkpoint(state, every=10)"
 """A value for ``before`` that writes a checkpoint after every 10 commits."""
+
+CONFIGURED = """
+hp = fd.config(lr=0.1, batch=8)
+(marks / f"used-{hp['lr']}-{hp['batch']}-{os.getpid()}").touch()
+"""
+"""A value for ``before`` in which each rank, also one that replaces a lost rank, records its hyper-parameters."""
+
+
+def used_by_ranks(folder):
+    """Return how many ranks have used which hyper-parameters in `CONFIGURED`, by ``LR-BATCH``."""
+    return Counter(path.name.removeprefix("used-").rpartition("-")[0] for path in folder.glob("used-*"))
+
 
 VANISH = (
     CHECKPOINTS

@@ -8,13 +8,14 @@ import os
 import shutil
 import signal
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.failures import attach
-from tests.hub import CYCLE_MS, PROFILES, RunningHub, calm, run_hub
+from tests.hub import CYCLE_MS, METRICS_TOKEN, PROFILES, RunningHub, calm, run_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,6 +69,18 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     profiles = tmp_path_factory.mktemp("profiles") / "profiles.toml"
     profiles.write_text(calm(PROFILES.read_text()))
     with run_hub(tmp_path_factory.mktemp("hub"), profiles) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def operators_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """Run a hub on which olga and otto are operators. No other tests start servers on it, so servers can be counted."""
+    with ExitStack() as stack:
+        # Other hubs of this session must not have these operators, so the variables are set only while this hub starts.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FARANDOLE_OPERATORS", "olga, otto")
+            patch.setenv("FARANDOLE_METRICS_TOKEN", METRICS_TOKEN)
+            running = stack.enter_context(run_hub(tmp_path_factory.mktemp("operators")))
         yield running
 
 

@@ -26,6 +26,8 @@ CYCLE_MS = "5"
 """Horovod's cycle time in tests, in milliseconds. With the default of 1 ms, a rank that does not rest uses a tenth of a
 core."""
 START_DEADLINE = 120.0
+METRICS_TOKEN = "0123456789abcdef" * 4
+"""The token with which tests read the metrics of the hub that has operators."""
 
 
 class RunningHub:
@@ -92,13 +94,14 @@ class RunningHub:
             proxy.wait(10)
 
     def kill_and_restart(self) -> None:
-        """Kill the hub with its proxy and its culler, and start another hub with the same state."""
+        """Kill the hub with its proxy and its services, and start another hub with the same state."""
         self.process.process.kill()
         self.process.process.wait(10)
         self.kill_proxy()
-        # A killed hub cannot stop its culler, and the next hub starts a new culler.
-        for culler in self._processes("spawner_config.lifecycle.culler"):
-            culler.kill()
+        # A killed hub cannot stop its services, and the next hub starts new ones.
+        for name in ("spawner_config.lifecycle.culler", "hub.services.operators"):
+            for service in self._processes(name):
+                service.kill()
         self.process.release()
         self.process = HubProcess(self.process.settings)
         self.process.wait_ready()

@@ -43,7 +43,7 @@ task = json.loads(sys.stdin.readline())
 where = {"hub_url": task["hub"], "token": task["token"], "store": RunStore(Path(task["store"]))}
 elastic = None if task["elastic"] is None else Elastic(**task["elastic"])
 cluster = Cluster.start(2, name=task["cluster"], backend=task["backend"], **where)
-cluster.train(task["code"], name="long", elastic=elastic)
+cluster.train(task["code"], name="long", elastic=elastic, config=task["config"])
 """
 PATIENCE = 60
 
@@ -100,12 +100,12 @@ class Lost:
         self.end = folder / "end"
         self._lose(hub, folder, name, backend, CELL.format(end=str(self.end), last=last))
 
-    def _lose(self, hub, folder, name, backend, code, options=None):
+    def _lose(self, hub, folder, name, backend, code, options=None, config=None):
         self.store = RunStore(folder / "runs")
         self.where = {"hub_url": hub.url, "token": hub.token_for("lost"), "progress": print}
         self.name = name
         task = {"hub": hub.url, "token": self.where["token"], "store": str(self.store.folder), "code": code}
-        task |= {"cluster": name, "backend": backend, "elastic": options}
+        task |= {"cluster": name, "backend": backend, "elastic": options, "config": config}
         self._driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, text=True)
         self._driver.stdin.write(json.dumps(task) + "\n")
         self._driver.stdin.flush()
@@ -138,9 +138,10 @@ class Lost:
 class LostElastic(Lost):
     """An elastic run whose driver was killed. It trains slowly until `hurry` is called."""
 
-    def __init__(self, hub, folder, name, backend):
+    def __init__(self, hub, folder, name, backend, *, before="", config=None):
         self._folder = folder
-        self._lose(hub, folder, name, backend, elastic(folder, epochs=EPOCHS, fault=FAULT), {"lr_rule": "linear"})
+        code = elastic(folder, epochs=EPOCHS, fault=FAULT, before=before)
+        self._lose(hub, folder, name, backend, code, {"lr_rule": "linear"}, config)
 
     def kill_rank(self):
         """Make rank 1 kill itself with SIGKILL at its next step."""

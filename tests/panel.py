@@ -134,8 +134,8 @@ class Stream:
         self.socket, self.answers = socket, answers
         self.heard = []
 
-    async def watch(self, *runs, by_rank=False, logs=(), seen=True):
-        rest = {"runs": list(runs), "by_rank": by_rank, "logs": list(logs)}
+    async def watch(self, *runs, followed=(), by_rank=False, logs=(), seen=True):
+        rest = {"runs": list(runs), "followed": list(followed), "by_rank": by_rank, "logs": list(logs)}
         await self.socket.send_json({"kind": "watch", "seen": seen, **rest})
 
     def log(self):

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from farandole.ranks.context import rank as rank
     from farandole.ranks.context import size as size
     from farandole.ranks.elastic import elastic as elastic
+    from farandole.ranks.metrics.config import config as config
     from farandole.ranks.metrics.report import report as report
     from farandole.ranks.metrics.result import result as result
     from farandole.ranks.metrics.track import track as track
     from farandole.ranks.state.state import state as state
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
+    from farandole.runs.store import load_runs as load_runs
 
 __version__ = "0.1.0"
 
@@ -34,9 +36,11 @@ _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "Elastic": "farandole.driver.options",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
+    "config": "farandole.ranks.metrics.config",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
     "load_run": "farandole.runs.store",
+    "load_runs": "farandole.runs.store",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
     "prepare": "farandole.ranks.training.prepare",

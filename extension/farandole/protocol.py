@@ -91,6 +91,9 @@ For each kernel there are two files: ``<id>.frames`` contains the websocket fram
 ``<id>.json`` is written last.
 """
 
+DELETED_RUNS = ".deleted"
+"""The folder of a run store with an empty file for each run that the user has deleted, named by the run's id."""
+
 
 MOST_RANKS = 16_384
 """The maximum number of ranks in a run. Readers of run folders reject larger numbers as invalid."""
@@ -134,6 +137,8 @@ class Kind(StrEnum):
     PROGRESS = "progress"
     USAGE = "usage"
     RESULT = "result"
+    CONFIG = "config"
+    """Contains hyper-parameters as ``values``. Those of rank 0 are the ones of the run."""
     VALUE = "value"
     MEMBER = "member"
     """Reports that a rank of an elastic run is waiting for a world or has joined one."""

@@ -11,11 +11,14 @@ import json
 import os
 import reprlib
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
+from farandole.exceptions import UsageError
+from farandole.hyperparameters import checked
 from farandole.protocol import GROUP_FOLDERS, LATEST, MOST_RANKS, Status, is_number, is_rank
 from farandole.sizes import size_text
 
@@ -30,6 +33,8 @@ MOST_LEVELS = 100
 """The maximum nesting depth of lists and objects."""
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for `os.open` that refuse symbolic links and prevent pipes from blocking."""
+Version: TypeAlias = tuple[int, ...]
+"""Numbers that change whenever a file or folder changes. There are no numbers if it does not exist."""
 
 
 def open_regular(folder: Path, name: str) -> BufferedReader:
@@ -182,6 +187,13 @@ def _are_results(value: Any) -> bool:
     return isinstance(value, dict) and all(key.isdecimal() and len(key) < 10 for key in value)
 
 
+def _are_hyperparameters(value: Any) -> bool:
+    try:
+        return isinstance(value, dict) and checked(value) == value
+    except UsageError:
+        return False
+
+
 VALID: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "null": lambda value: value is None,
@@ -195,6 +207,7 @@ VALID: dict[str, Callable[[Any], bool]] = {
     "ranks": _are_ranks,
     "process": _is_process,
     "results": _are_results,
+    "hyper-parameters": _are_hyperparameters,
 }
 """For each kind of value, the function that checks whether an untrusted value is of that kind."""
 
@@ -209,3 +222,23 @@ def reason(error: Exception) -> str:
 def printable(text: str) -> str:
     """Replace each character that is not printable with a question mark."""
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+
+
+def version_of(path: Path) -> Version:
+    """Return the version of one file or folder. Symbolic links are not followed."""
+    with suppress(OSError, ValueError):
+        stat = path.lstat()
+        return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+    return ()
+
+
+def versions_of(paths: Iterable[Path]) -> tuple[Version, ...]:
+    """Return the versions of several files or folders."""
+    return tuple(map(version_of, paths))
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it does not exist. Symbolic links are not followed."""
+    with suppress(OSError, ValueError):
+        return path.lstat().st_size
+    return 0

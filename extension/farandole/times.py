@@ -1,8 +1,11 @@
-"""Formats times and durations as text. The page's `format.ts` has the same form for durations."""
+"""Formats times and durations as text, and parses times. The page's `format.ts` has the same form for durations."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+
+from farandole.protocol import LATEST
 
 
 def time_text(seconds: float, *, now: float | None = None, precise: bool = False) -> str:
@@ -17,6 +20,14 @@ def time_text(seconds: float, *, now: float | None = None, precise: bool = False
     is_today = now is not None and _local(now).date() == local.date()
     date, second = "" if is_today else "%Y-%m-%d ", ":%S" if precise else ""
     return local.astimezone(zone).strftime(f"{date}%H:%M{second} %Z")
+
+
+def parsed_time(text: object) -> float | None:
+    """Return an untrusted time, such as ``2026-11-25T14:05:00.25Z``, in seconds since the epoch, or None."""
+    with suppress(ValueError, OverflowError):
+        seconds = datetime.fromisoformat(text).timestamp() if isinstance(text, str) else -1.0
+        return seconds if 0 <= seconds < LATEST else None
+    return None
 
 
 def _local(seconds: float) -> datetime:

@@ -31,7 +31,8 @@ KEPT = 5
 
 def write_types() -> None:
     """Write the TypeScript types of the messages between server and page, unless they are up to date."""
-    types, target = typescript((PACKAGE / "server" / "panel" / "wire.py").read_text()), HERE / "src" / "wire.ts"
+    sources = [(PACKAGE / "server" / "panel" / name).read_text() for name in ("wire.py", "wire_routes.py")]
+    types, target = typescript(*sources), HERE / "src" / "wire.ts"
     if not target.exists() or target.read_text() != types:
         target.write_text(types)
 

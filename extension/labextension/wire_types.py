@@ -8,10 +8,10 @@ import json
 NAMES = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "Any": "unknown"}
 
 
-def typescript(source: str) -> str:
-    """Return the TypeScript types for the source of a Python module with only typed dictionaries and type aliases."""
-    lines = ["/** Written by build.py from server/panel/wire.py. */", ""]
-    for node in ast.parse(source).body:
+def typescript(*sources: str) -> str:
+    """Return the TypeScript types for the sources of Python modules with only typed dictionaries and type aliases."""
+    lines = ["/** Written by build.py from server/panel/wire.py and wire_routes.py. */", ""]
+    for node in (node for source in sources for node in ast.parse(source).body):
         match node:
             case ast.ClassDef(name=name):
                 lines += [*_comment(node), f"export interface {name}{_extends(node)} {{", *_keys(node), "}", ""]

@@ -85,6 +85,7 @@ def _weak(deployment: Deployment) -> Iterator[Finding]:
     checks: dict[str, tuple[Callable[[str], str | None], str]] = {"FARANDOLE_PROXY_TOKEN": (token_weakness, MAKE_TOKEN)}
     if deployment.get("FARANDOLE_LOGIN") == "native":
         checks["FARANDOLE_ADMIN_PASSWORD"] = (password_weakness, MAKE_PASSWORD)
+    checks["FARANDOLE_METRICS_TOKEN"] = (token_weakness, MAKE_TOKEN)
     if "postgres" in deployment.profiles:
         checks["FARANDOLE_POSTGRES_PASSWORD"] = (password_weakness, "Make one: openssl rand -hex 18")
     for key, (weakness_of, remedy) in checks.items():

@@ -6,12 +6,15 @@ import sys
 
 MODULES = (
     "numpy.testing",
+    "matplotlib.pyplot",
     "pandas",
     "sklearn.datasets",
     "scipy.optimize",
     "tensorboard.program",
     "jupyterlab",
     "jupyterhub.singleuser",
+    "jupyter_server_proxy",
+    "farandole.server.tensorboard.entry",
     "farandole.notebook.magics",
 )
 

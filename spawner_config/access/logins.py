@@ -25,12 +25,12 @@ from spawner_config.access.sessions import is_of_server
 from spawner_config.access.sign_ups import SignUps
 from spawner_config.access.slugs import check_slug, slug_holder
 from spawner_config.origins.hosts import same_host
+from spawner_config.pages import add_templates, show, template_vars
 from spawner_config.settings import SettingsError, needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TEMPLATES = Path(__file__).with_name("templates")
 PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
@@ -60,6 +60,12 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         config=True,
     )
     link_days = Integer(7, min=1, help="For how many days a one-time link for a password is valid.", config=True)
+    operators = List(
+        Unicode(),
+        help="The users who may open the operators' page, for example ['olga']. The hub's log names those at its start "
+        "who have no account.",
+        config=True,
+    )
     tls_servers = List(
         Unicode(),
         help="The host names of the TLS servers in front of the hub's proxy. Sign-ups through such a server count for "
@@ -75,6 +81,18 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         create_table(self.db)
         if not self.user_exists(self.first_admin):
             self._make_first_admin()
+        for name in map(self.normalize_username, self.operators):
+            if not self.user_exists(name):
+                self._warn_of_operator(name)
+
+    def _warn_of_operator(self, name: str) -> None:
+        """Say how an operator gets an account. Nobody can sign up with this name, because the hub gave it rights."""
+        refusal = self.refusal(name)
+        self.log.warning(
+            "FARANDOLE_OPERATORS names %r, which has no account, so nobody can log in with this name. %s",
+            name,
+            f"Correct the name, which {refusal}." if refusal else "Create the account at /hub/authorize.",
+        )
 
     def get_handlers(self, _app: Any) -> list[Any]:
         """Return this project's versions of NativeAuthenticator's pages."""
@@ -343,13 +361,14 @@ def _choice(environ: Mapping[str, str], key: str, choices: tuple[str, ...]) -> s
 
 def _configure_native(c: Any, given: Mapping[str, str], signup: tuple[bool, bool]) -> None:
     c.JupyterHub.authenticator_class = AccountAuthenticator
-    c.JupyterHub.template_paths = [str(TEMPLATES), str(Path(nativeauthenticator.__file__).parent / "templates")]
+    add_templates(c, Path(nativeauthenticator.__file__).parent / "templates")
+    show(c, native_accounts=True)
     c.AccountAuthenticator.first_admin = given["FARANDOLE_ADMIN"]
     c.AccountAuthenticator.first_password = given["FARANDOLE_ADMIN_PASSWORD"]
     check_admin_password(given["FARANDOLE_ADMIN_PASSWORD"])
     c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup = signup
     if c.NativeAuthenticator.enable_signup:
-        c.JupyterHub.template_vars = {"announcement_login": SIGNUP_LINK}
+        _show_signup_link(c)
     c.NativeAuthenticator.minimum_password_length = PASSWORD_LENGTH
     c.NativeAuthenticator.check_common_password = True
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
@@ -357,3 +376,10 @@ def _configure_native(c: Any, given: Mapping[str, str], signup: tuple[bool, bool
     c.Authenticator.username_pattern = USER_NAME
     # Whether a user may log in depends only on the account, so no separate list of allowed users is needed.
     c.Authenticator.allow_all = True
+
+
+def _show_signup_link(c: Any) -> None:
+    """Show the link on the login page, below the announcement of the site, which it would hide there."""
+    shown = template_vars(c)
+    site = shown.get("announcement_login") or shown.get("announcement")
+    show(c, announcement_login=f"{site}<br>{SIGNUP_LINK}" if isinstance(site, str) else SIGNUP_LINK)

@@ -9,6 +9,8 @@ from spawner_config.access.transport import check_transport
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
 from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
+from spawner_config.operators.configure import PORT as OPERATORS_PORT
+from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.certificates import admit_certificates
 from spawner_config.origins.compose import HTTPS_PROFILES, has_https, open_to_others, profiles, public_port
 from spawner_config.origins.configure import check_domain
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 START_SECONDS = 600
 """The time limit for a start in seconds, which includes pulling the image at the first start on a machine."""
+BACK = "hub-api"
+"""The hub's name in the network that it shares with the proxy only."""
 N = TypeVar("N", bound="UserNetworks")
 
 
@@ -52,6 +56,9 @@ def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deploymen
         token="FARANDOLE_PROXY_TOKEN",
         front=front,
     )
+    # The service listens only in the network `back`, because the hub is in the networks of users as well.
+    at = f"http://{BACK}:{OPERATORS_PORT}"
+    configure_operators(c, settings, profile_set, url=at, bind=BACK, memory=deployment.memory)
 
 
 def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: docker.APIClient) -> N:

@@ -11,8 +11,10 @@ from spawner_config.deployment import HOME, Front, configure_proxied_hub
 from spawner_config.kubernetes.pod_volumes import VolumePlan
 from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
 from spawner_config.kubernetes.profiles import PodNeeds
-from spawner_config.kubernetes.settings import KubernetesSettings, service_url
+from spawner_config.kubernetes.settings import KubernetesSettings, host_of, service_url
 from spawner_config.labels import CLUSTER_LABEL, HUB_LABEL, USER_LABEL
+from spawner_config.operators.configure import PORT as OPERATORS_PORT
+from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.hosts import DEFAULT_PORTS, is_local
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.roles import is_worker
@@ -51,14 +53,17 @@ QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Configure a hub in a pod, with the proxy in another pod."""
     deployment = KubernetesSettings.from_environment(os.environ)
+    hub_url = service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS")
     configure_proxied_hub(
         c,
         settings,
-        hub_url=service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS"),
+        hub_url=hub_url,
         proxy_api=service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS"),
         token="CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token",
         front=front(settings, deployment),
     )
+    at = f"http://{host_of(hub_url)}:{OPERATORS_PORT}"
+    configure_operators(c, settings, profile_set, url=at, bind="", memory=deployment.memory)
     configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
@@ -122,3 +123,9 @@ def service_url(environ: Mapping[str, str], service: str, key: str) -> str:
             f"(kubectl apply -k), restart the hub, or set {key} to its address, such as http://{service}:80."
         )
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL, in brackets if it is an IPv6 address."""
+    parts = urlsplit(url)
+    return parts.netloc.removesuffix(f":{parts.port}")

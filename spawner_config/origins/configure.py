@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
@@ -12,6 +11,7 @@ from tornado.web import HTTPError
 
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.origins.hosts import DANGER, PublicAddress, same_host, subdomain_hook
+from spawner_config.pages import show
 from spawner_config.refusals import refused_start
 from spawner_config.settings import SettingsError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from spawner_config.settings import Settings
 
-TEMPLATES = Path(__file__).with_name("templates")
 REMEDY = (
     "Set FARANDOLE_DOMAIN to a name that leads to this hub, as must all names below it (hub.example.org and "
     "*.hub.example.org)"
@@ -33,9 +32,8 @@ def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, rea
     ``port`` is the port on which browsers reach the hub. ``reached_by`` is the setting that lets other machines reach
     the hub, or an empty string if only this machine can.
     """
-    c.JupyterHub.template_paths = [*(c.JupyterHub.get("template_paths") or []), str(TEMPLATES)]
     if settings.one_origin:
-        c.JupyterHub.template_vars = {**(c.JupyterHub.get("template_vars") or {}), "one_origin": DANGER}
+        show(c, one_origin=DANGER)
         return
     check_domain(settings, reached_by)
     _check_application()

@@ -63,21 +63,21 @@ def is_local(domain: str) -> bool:
 # The cache holds all users of a large hub, because each login and start compares the label with all others. A cache
 # that is too small for such a scan would never hit.
 @lru_cache(maxsize=1 << 16)
-def host_label(name: str, kind: str = "user") -> str:
+def host_label(name: str) -> str:
     """Return the first label of a user's host: a safe name as it is, else part of the name and 160 bits of a hash.
 
     JupyterHub's default hook uses only 28 bits of a hash, so a user could choose a name that gets another user's host.
     """
-    if kind == "user" and len(name) <= LABEL_LENGTH and PLAIN.fullmatch(name):
+    if len(name) <= LABEL_LENGTH and PLAIN.fullmatch(name):
         return name
-    digest = hashlib.sha256(f"{kind}:{name}".encode()).digest()[:HASH_BYTES]
+    digest = hashlib.sha256(f"user:{name}".encode()).digest()[:HASH_BYTES]
     stub = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:STUB_LENGTH].rstrip("-") or "x"
     return f"u-{stub}--{base64.b32encode(digest).decode().lower()}"
 
 
 def subdomain_hook(name: str, domain: str, kind: str) -> str:
-    """Return the host of a user or service (``c.JupyterHub.subdomain_hook``)."""
-    return f"{host_label(name, kind)}.{domain}"
+    """Return the host of a user, or the hub's own for its services (``c.JupyterHub.subdomain_hook``)."""
+    return domain if kind == "service" else f"{host_label(name)}.{domain}"
 
 
 def same_host(name: str, others: Iterable[str]) -> str | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.lab import Lab, shoot_failure
+from tests.browser.lab import DESKTOP, Lab, shoot_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lab(hub: RunningHub, chromium: Browser) -> Iterator[Lab]:
-    with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
+    with chromium.new_context(viewport=DESKTOP) as context:
         context.set_default_timeout(60_000)
         yield Lab(hub, context.new_page())
 

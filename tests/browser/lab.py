@@ -15,9 +15,27 @@ from tests.failures import attach
 
 if TYPE_CHECKING:
     import pytest
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, ViewportSize
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
+THEMES = "JupyterLab Dark", "JupyterLab Light"
+DESKTOP: ViewportSize = {"width": 1400, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+AXE = Path(__file__).parents[2] / "extension/labextension/node_modules/axe-core/axe.min.js"
+FAULTS = """async (parts) => (await axe.run(document.querySelectorAll(parts))).violations
+    .filter(({impact}) => impact === "serious" || impact === "critical")
+    .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ")}`)"""
+"""JavaScript that returns the serious and critical accessibility faults that axe-core finds in parts of the page."""
+
+BEYOND = """parts => [...document.querySelectorAll(parts)].flatMap((part) => [part, ...part.querySelectorAll("*")])
+    .filter((one) => !one.parentElement.closest(".fd-scroll, .fd-log-rows, pre, svg"))
+    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+    .map((one) => one.outerHTML.slice(0, 200))"""
+"""JavaScript that returns the parts of the page beyond its right edge, except in scroll areas, ``pre`` and ``svg``."""
+
+LAST_ERRORS = 10
+"""How many of the last errors in a page's console are shown if a test fails."""
 
 # Playwright's default of 5 s is too short for pages that show a live run while other tests use all cores.
 expect.set_options(timeout=30_000)
@@ -35,12 +53,15 @@ class Lab:
 
     def __init__(self, hub: Hub, page: Page) -> None:
         self.hub = hub
+        self.errors: list[str] = []
         self._take(page)
 
     def _take(self, page: Page) -> None:
         self.page = page
         # Confirm the dialog that asks whether to leave the page.
         page.on("dialog", lambda dialog: dialog.accept())
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
 
     def reopen(self) -> None:
         """Close the page and open another page in the same browser, in which the user is still logged in."""
@@ -76,6 +97,23 @@ class Lab:
         self.page.goto(url_of(self.hub.url, f"/user/{user}/lab/tree/{name}"))
         self.cell(0).wait_for()
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+
+    def new_notebook(self) -> None:
+        """Create a notebook from JupyterLab's launcher and wait for its kernel."""
+        self.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+        expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+
+    def retype(self, cell: Locator, old: str, new: str) -> None:
+        """Replace a text in a line of a cell, with the keyboard. The line must not be indented."""
+        line = cell.locator(".cm-line", has_text=old).first
+        cell.locator(".cm-content").click()
+        text = line.text_content() or ""
+        line.click()
+        end = text.index(old) + len(old)
+        for key in ("Home", *["ArrowRight"] * end, *["Backspace"] * len(old)):
+            self.page.keyboard.press(key)
+        self.page.keyboard.type(new)
+        expect(cell.locator(".cm-line", has_text=text.replace(old, new, 1))).to_have_count(1)
 
     def run_all(self) -> None:
         """Run all cells from the menu "Run"."""
@@ -120,10 +158,47 @@ def show_tab(panel: Locator, name: str) -> None:
     expect(panel.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
 
 
+def choose_theme(lab: Lab, name: str) -> None:
+    """Choose a theme in the menu "Settings"."""
+    for item in ("Settings", "Theme", name):
+        bar = ".lm-MenuBar-itemLabel" if item == "Settings" else ".lm-Menu-itemLabel"
+        lab.page.locator(bar).get_by_text(item, exact=True).click()
+    light = "true" if name.endswith("Light") else "false"
+    expect(lab.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
+
+
+def assert_no_faults(lab: Lab, parts: str) -> None:
+    """Check with axe-core that these parts of the page have no accessibility faults."""
+    lab.page.evaluate(AXE.read_text(encoding="utf-8"))
+    assert lab.page.evaluate(FAULTS, parts) == []
+
+
+def assert_usable(lab: Lab, parts: str, name: str) -> None:
+    """Check parts of the page with axe-core, and that nothing is cut off on a phone. Save pictures with this name."""
+    for device, size in (("desktop", DESKTOP), ("phone", PHONE)):
+        lab.page.set_viewport_size(size)
+        expect(lab.page.locator(parts).first).to_be_visible()
+        if device == "phone":
+            # JupyterLab arranges the page again after the change of its size.
+            wait_until(lambda: lab.page.evaluate(BEYOND, parts) == [], 10)
+        assert_no_faults(lab, parts)
+        lab.shoot(f"{name}-{device}")
+    lab.page.set_viewport_size(DESKTOP)
+
+
+def hide_side_bar(lab: Lab) -> None:
+    """Hide the side bar on the left, for which a phone has no space, by a click on the tab that it shows."""
+    shown = lab.page.locator(".jp-SideBar.jp-mod-left .lm-TabBar-tab.lm-mod-current")
+    if shown.count():
+        shown.click()
+    expect(shown).to_have_count(0)
+
+
 def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
-    """If the test has failed, save a screenshot of its page, and add the screenshot's path to the report."""
+    """If the test has failed, add its page's last errors to the report, and the path of a screenshot that is saved."""
     lab = getattr(item, "funcargs", {}).get("lab")
     if report.failed and lab is not None and not lab.page.is_closed():
+        attach(report, "errors of the page", lambda: "\n".join(lab.errors[-LAST_ERRORS:]))
         attach(report, "browser", lambda: f"{lab.page.url}\npicture: {lab.shoot(f'failed-{item.name}')}")
 
 

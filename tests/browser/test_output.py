@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from farandole.notebook.display import RUN_TYPE
@@ -75,10 +77,10 @@ def test_bars_and_tables_of_ranks_move_in_place(hub: RunningHub, lab: Lab):
     cell = lab.run_cell(2)
     wait_until(lambda: "rank 1  batches:" in text_of(cell, "rank 0  batches:"), 60)
     before = text_of(cell, "rank 0  batches:")
-    wait_until(lambda: text_of(cell, "rank 0  batches:") not in (before, ""), 10)
+    wait_until(lambda: text_of(cell, "rank 0  batches:") not in (before, ""), 30)
     lab.shoot("bars")
     expect(cell.locator(".fd-status")).to_have_text("finished", timeout=60_000)
-    wait_until(lambda: "after" in text_of(cell, "ranks 0-1"), 10)
+    wait_until(lambda: "after" in text_of(cell, "ranks 0-1"), 30)
     # If the last frames of both ranks have the same text, they are one output.
     assert cell.inner_text().count("batches: 100%") in {1, 2}
     assert "batches:  5" not in cell.inner_text()
@@ -86,7 +88,7 @@ def test_bars_and_tables_of_ranks_move_in_place(hub: RunningHub, lab: Lab):
 
     cell = lab.run_cell(3)
     wait_until(lambda: "rows: 100%|██████████| 30/30" in cell.inner_text(), 30)
-    wait_until(lambda: "row 30" in cell.inner_text(), 10)
+    wait_until(lambda: "row 30" in cell.inner_text(), 30)
     assert cell.locator("table").count() == 1
     lab.shoot("tables")
 
@@ -100,13 +102,39 @@ def outputs_of(notebook: Path, index: int) -> list[dict[str, Any]]:
     return [output["data"] for output in cell["outputs"] if "data" in output]
 
 
+def download(chart: Locator, series: str, format_name: str) -> bytes:
+    """Download a chart in a format from its menu, and return the content of the file."""
+    chart.get_by_label(f"Download the chart of {series}").click()
+    with chart.page.expect_download() as started:
+        chart.get_by_role("button", name=format_name, exact=True).click()
+    assert started.value.suggested_filename == f"{series}.{format_name.lower()}"
+    return started.value.path().read_bytes()
+
+
+def assert_chart_is_downloaded(cell: Locator) -> None:
+    """Check the files of the chart of 40 losses: a picture in both formats, and the values."""
+    chart = cell.locator(".fd-chart", has_text="loss")
+    png = download(chart, "loss", "PNG")
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(png) > 2000
+    svg = ET.fromstring(download(chart, "loss", "SVG"))
+    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "loss" in [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    rows = list(csv.reader(download(chart, "loss", "CSV").decode().splitlines()))
+    assert rows[0] == ["line", "step", "value", "low", "high"]
+    assert [(int(step), float(value)) for _, step, value, *_ in rows[1:]] == [
+        (step, pytest.approx(1 / (step + 1), rel=1e-4)) for step in range(40)
+    ]
+    expect(chart.get_by_role("alert")).to_have_count(0)
+
+
 def stop_server(hub: RunningHub, user: str) -> None:
     """Stop the user's notebook server, with all kernels."""
     token = hub.token_for(user, ["self"])
     wait_until(lambda: hub.api(token, "DELETE", f"/hub/api/users/{user}/server").status_code == 204, 60)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: RunningHub, lab: Lab):
     home = hub.state / "homes" / "hamilton"
     home.mkdir(parents=True, exist_ok=True)
@@ -120,10 +148,18 @@ def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: Ru
     expect(cell.locator(".fd-status")).to_have_text("running", timeout=30_000)
     wait_for_points(cell, "loss", 3)
     expect(cell.locator(".fd-status")).to_have_text("finished", timeout=60_000)
-    wait_until(lambda: points(cell, "loss") == 40, 10)
+    wait_until(lambda: points(cell, "loss") == 40, 30)
+    assert_chart_is_downloaded(cell)
     expect(cell.locator(".fd-chart, img")).to_have_count(1)
-    wait_until(lambda: "finished" in str(outputs_of(saved, 1)), 30)
-    [output] = outputs_of(saved, 1)
+    outputs: list[dict[str, Any]] = []
+
+    def is_saved() -> bool:
+        outputs[:] = outputs_of(saved, 1)
+        return "finished" in str(outputs)
+
+    # JupyterLab saves less often if saving takes long.
+    wait_until(is_saved, 120)
+    [output] = outputs
     assert {RUN_TYPE, "image/svg+xml"} < set(output)
 
     stop_server(hub, "hamilton")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +12,18 @@ from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import expect
 
 from hub.process import wait_until
-from tests.browser.lab import open_panel, points, show_tab, wait_for_points, write_notebook
+from tests.browser.lab import (
+    DESKTOP,
+    PHONE,
+    THEMES,
+    assert_no_faults,
+    choose_theme,
+    open_panel,
+    points,
+    show_tab,
+    wait_for_points,
+    write_notebook,
+)
 from tests.browser.test_reattach import CELL, START, home_of, kernel_of
 from tests.clients.hosts import url_of
 
@@ -22,12 +32,6 @@ if TYPE_CHECKING:
 
     from tests.browser.lab import Lab
     from tests.hub import RunningHub
-
-AXE = Path(__file__).parents[2] / "extension/labextension/node_modules/axe-core/axe.min.js"
-FAULTS = """async (parts) => (await axe.run(document.querySelectorAll(parts))).violations
-    .filter(({impact}) => impact === "serious" || impact === "critical")
-    .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ")}`)"""
-"""JavaScript that returns the serious and critical accessibility faults that axe-core finds in parts of the page."""
 
 PARTS = "#farandole-panel, .fd-cell-mark, .fd-statusbar"
 """The selectors of the elements that the extension adds to the page."""
@@ -64,14 +68,6 @@ def reload(lab: Lab) -> Locator:
     return panel
 
 
-def choose_theme(lab: Lab, name: str) -> None:
-    for item in ("Settings", "Theme", name):
-        bar = ".lm-MenuBar-itemLabel" if item == "Settings" else ".lm-Menu-itemLabel"
-        lab.page.locator(bar).get_by_text(item, exact=True).click()
-    light = "true" if name.endswith("Light") else "false"
-    expect(lab.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
-
-
 def narrow(lab: Lab) -> None:
     """Drag the handle beside the panel until the panel has its smallest width."""
     panel, mouse = lab.page.locator("#farandole-panel"), lab.page.mouse
@@ -87,12 +83,6 @@ def narrow(lab: Lab) -> None:
     assert panel.evaluate("panel => panel.getBoundingClientRect().width") == pytest.approx(WIDTH, abs=0.5)
 
 
-def assert_no_faults(lab: Lab, parts: str) -> None:
-    """Check with axe-core that these parts of the page have no accessibility faults."""
-    lab.page.evaluate(AXE.read_text(encoding="utf-8"))
-    assert lab.page.evaluate(FAULTS, parts) == []
-
-
 def assert_accessible(lab: Lab) -> None:
     """Check that all elements of the extension are accessible, and that the narrow panel cuts nothing off."""
     narrow(lab)
@@ -102,7 +92,7 @@ def assert_accessible(lab: Lab) -> None:
 
 def assert_accessible_in_all_tabs(lab: Lab, name: str) -> None:
     panel = lab.page.locator("#farandole-panel")
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in THEMES:
         choose_theme(lab, theme)
         for tab in ("Clusters", "GPUs", "Runs"):
             show_tab(panel, tab)
@@ -114,6 +104,23 @@ def save(lab: Lab) -> None:
     lab.page.keyboard.press("Control+s")
     # JupyterLab may take more than 5 s to save a notebook while other tests are running.
     expect(lab.page.locator(".jp-mod-dirty")).to_have_count(0, timeout=30_000)
+
+
+def show_system(lab: Lab, panel: Locator) -> None:
+    """Show the usage of a run over time, in both themes and at the width of a phone."""
+    panel.locator(".fd-system > summary").click()
+    expect(panel.locator(".fd-system .fd-chart").first).to_be_visible(timeout=30_000)
+    for theme in THEMES:
+        choose_theme(lab, theme)
+        assert_accessible(lab)
+        lab.page.set_viewport_size(PHONE)
+        wait_until(lambda: panel.evaluate(CUT_OFF) == [], 30)
+        assert_no_faults(lab, PARTS)
+        panel.locator(".fd-system").scroll_into_view_if_needed()
+        lab.shoot(f"system-{theme.split()[-1].lower()}")
+        lab.page.set_viewport_size(DESKTOP)
+    # JupyterLab keeps the shares of the panel and the notebook, of which the notebook's was small on the phone.
+    narrow(lab)
 
 
 def compare_and_filter(lab: Lab, panel: Locator) -> None:
@@ -164,8 +171,7 @@ def assert_edited_as_a_plain_cell(lab: Lab) -> None:
 def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     lab.log_in("agnesi")
     lab.start_server("agnesi", "lean")
-    lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
-    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    lab.new_notebook()
     panel = open_panel(lab)
     expect(panel).to_contain_text("No cluster yet")
 
@@ -198,6 +204,7 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("finished")
     lab.shoot("panel-run")
     assert_accessible(lab)
+    show_system(lab, panel)
     with lab.page.expect_download() as download:
         panel.get_by_role("link", name="Download CSV").click()
     assert download.value.path().read_text(encoding="utf-8").count("\n") > 2 * points(chart, "loss")
@@ -230,8 +237,7 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
 def test_shift_enter_runs_the_first_inserted_cell(hub: RunningHub, lab: Lab):
     lab.log_in("lovelace")
     lab.start_server("lovelace", "lean")
-    lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
-    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    lab.new_notebook()
     panel = open_panel(lab)
     panel.get_by_role("button", name="Insert training cell").click()
     expect(lab.cell(1)).to_contain_text("%%distributed_train")
@@ -287,7 +293,7 @@ def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: 
     lab.shoot("panel-dead")
     panel = reload(lab)
     expect(worker).to_contain_text("rank 1 is dead")
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in THEMES:
         choose_theme(lab, theme)
         assert_accessible(lab)
     panel.get_by_role("button", name="Stop main").click()

@@ -57,7 +57,8 @@ def _lines(folder: Path) -> Iterator[str]:
                 record = json.loads(line)
             except ValueError:
                 record = None
-            if not isinstance(record, dict):
+            # The times of logs are pairs of an offset and a time; all other records are objects.
+            if not isinstance(record, list if path.parent.name == "times" else dict):
                 yield f"{path.relative_to(folder)}:{number} is damaged: {line[:80]!r}"
         if not path.read_bytes().endswith(b"\n"):
             yield f"{path.relative_to(folder)} ends in the middle of a line"

@@ -155,7 +155,7 @@ def test_a_hub_with_containers(configure: Configure) -> None:
     assert c.DockerSpawner.volumes == {"vision-lab-home-{username}": "/home/user"}
     assert c.DockerSpawner.extra_create_kwargs == {"labels": {"farandole.hub": "vision-lab"}}
     assert c.GpuSpawner.gpu_request_form == "cdi"
-    [culler] = c.JupyterHub.services
+    [culler] = [each for each in c.JupyterHub.services if each["name"] == "idle-culler"]
     idle = {key: culler["environment"][key] for key in ("FARANDOLE_IDLE_MINUTES", "FARANDOLE_IDLE_SERVER_MINUTES")}
     assert idle == {"FARANDOLE_IDLE_MINUTES": "15", "FARANDOLE_IDLE_SERVER_MINUTES": "0"}
 

@@ -29,6 +29,39 @@ fd.result(step)
 """
 """A cell that trains and reports each step until a rank finds the file `ENOUGH`."""
 
+BEGIN_RUN = """
+from farandole.runs.store import RunStore
+print(RunStore().create(code="", backend="none", size=1, workers=["c-w0"], name="cut-off").id)
+"""
+"""A cell that begins a run, which never ends. It prints the id."""
+DELETE = """
+import os, time
+from pathlib import Path
+from farandole.runs.lifecycle.heartbeat import SIGNS, SILENT_SECONDS
+from farandole.runs.store import RunStore
+from farandole.server.panel.charts import Charts
+from farandole.server.panel.problems import RefusedError
+from farandole.server.panel.runs import RunIndex
+from farandole.server.panel.table.table import Table
+
+def delete():
+    try:
+        Table(RunIndex(store.folder, Path.home()), Charts()).delete(info.id, ())
+    except RefusedError as error:
+        return error.code
+    return "deleted"
+
+store = RunStore()
+info = store.find("cut-off")
+print(info.status, delete())
+then = time.time() - SILENT_SECONDS - 60
+for name in SIGNS:
+    if (info.folder / name).exists():
+        os.utime(info.folder / name, (then, then))
+print(store.find("cut-off").status, delete(), info.folder.exists())
+"""
+"""A cell that tries to delete the run, and deletes it as if its driver had been silent for a while."""
+
 LONG_NAME = "ada.lovelace-of-the-analytical-engine"
 OWN_ADDRESS = "import socket\nprint(socket.gethostbyname(socket.gethostname()))"
 LOOK_UP = """
@@ -110,6 +143,15 @@ def test_the_home_outlives_the_container(stack: Stack) -> None:
     with stack.kernel("ada") as kernel:
         assert kernel.execute("print(open('kept.txt').read())", deadline=30).strip() == "still here"
     assert stack.inspect(f"{stack.name}-server-ada")["Id"] != before
+
+
+def test_a_run_whose_container_is_gone_is_lost_after_a_while_and_can_be_deleted(stack: Stack) -> None:
+    with stack.kernel("lise") as kernel:
+        run = kernel.execute(BEGIN_RUN, deadline=60).strip()
+    stack.browser("lise").stop_notebook()
+    with stack.kernel("lise") as kernel:
+        words = kernel.execute(DELETE, deadline=60).split()
+        assert words == ["running", "runs_go_on", "lost", "deleted", "False"], (run, words)
 
 
 def test_the_first_administrator_has_administrator_rights(stack: Stack) -> None:

@@ -8,7 +8,7 @@ from farandole import Cluster, Elastic
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
 
-from tests.cells import elastic
+from tests.cells import CONFIGURED, elastic, used_by_ranks
 
 EPOCHS = 16
 
@@ -34,6 +34,18 @@ def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
     whole(run)
     assert any("rank 1 (worker e-w1) was lost" in notice for notice in run.notices)
     assert any("rank 1 joined: continuing with 2 ranks" in notice for notice in run.notices)
+
+
+def test_a_rank_that_replaces_another_uses_the_same_hyperparameters(cluster, tmp_path):
+    fault = "kill(1, 20, os.getppid); time.sleep(0.3 if fd.size() == 1 else 0)"
+    code = elastic(tmp_path, epochs=EPOCHS, fault=fault, before=CONFIGURED)
+    run = cluster.train(code, elastic=Elastic(), config={"lr": 0.01})
+    whole(run)
+    assert any("joined: continuing with 2 ranks" in notice for notice in run.notices), run.notices
+    assert used_by_ranks(tmp_path) == {"0.01-8": 3}
+    info = cluster.store.find(run.id)
+    assert (info.config, info.overrides) == ({"lr": 0.01, "batch": 8}, {"lr": 0.01})
+    assert not any("has changed nothing" in notice for notice in run.notices)
 
 
 def test_workers_are_added_and_removed_while_the_run_continues(cluster, tmp_path):

@@ -57,7 +57,9 @@ VALUE = st.recursive(
 )
 BYTES = st.binary(max_size=64) | VALUE.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 50_000)
 CELLS = st.sampled_from(FILES[:6]) | BYTES
-VIEW_KEYS = ("id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size")
+VIEW_KEYS = (
+    "id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size", "reports", "output_bytes",
+)  # fmt: skip
 
 
 def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:
@@ -86,6 +88,7 @@ FOLDERS = st.fixed_dictionaries(
     optional={
         "view.json": changed(dict.fromkeys(VIEW_KEYS)) | CELLS,
         "lines.json": CELLS,
+        "notes.json": changed({"name": "n", "tags": ["t"], "notes": "words"}) | CELLS,
         "positions.json": changed(POSITIONS) | CELLS,
         "code.py": CELLS,
         "metrics/rank-0.jsonl": changed(REPORT) | CELLS,
@@ -100,9 +103,9 @@ FOLDERS = st.fixed_dictionaries(
 )
 SEGMENT = TEXT.filter(bool).map(lambda text: quote(text.encode("utf-8", "replace"), safe=""))
 QUERY = st.dictionaries(
-    st.sampled_from(["offset", "limit", "by_rank", "text", "status"]), TEXT | NUMBER.map(str), max_size=3
+    st.sampled_from(["offset", "limit", "by_rank", "text", "status", "tag", "sort"]), TEXT | NUMBER.map(str), max_size=3
 )
-PANEL = st.sampled_from(["state", "runs", "clusters"]) | st.builds(
+PANEL = st.sampled_from(["state", "runs", "clusters", "table"]) | st.builds(
     "{}/{}{}".format,
     st.sampled_from(["runs", "clusters"]),
     SEGMENT | st.just(GOOD),
@@ -119,6 +122,7 @@ WATCH = st.fixed_dictionaries(
     {"kind": st.just("watch"), "seen": st.booleans() | VALUE},
     optional={
         "runs": st.lists(TEXT | st.just(GOOD), max_size=3) | VALUE,
+        "followed": st.lists(TEXT | st.just(GOOD), max_size=3) | VALUE,
         "by_rank": st.booleans() | VALUE,
         "logs": st.lists(LOG, max_size=3) | VALUE,
     },
@@ -293,6 +297,10 @@ def test_any_run_folder_ends_in_a_message_for_that_run(notebook: Server, share: 
                 assert notebook.ask("GET", f"farandole/panel/runs/{GOOD}").ok
                 assert good_runs(notebook.ask("GET", "farandole/panel/runs?text=20260101").json()) == [GOOD]
                 assert good_runs(notebook.ask("GET", "farandole/panel/state").json()["runs"]) == [GOOD]
+                for column in ("started", "bytes", "name", "config.lr", "series.loss.last"):
+                    assert good_runs(notebook.ask("GET", f"farandole/panel/table?sort={column}").json()) == [GOOD]
+                answer = notebook.ask("PATCH", f"farandole/panel/runs/{BAD}", json={"tags": ["t"]})
+                assert answer.ok or answer.json()["message"]
                 read_in_the_kernel(notebook.runs)
             finally:
                 shutil.rmtree(notebook.runs / BAD)
@@ -307,7 +315,10 @@ def test_any_request_to_the_panel_gets_an_answer(notebook: Server, share: int) -
         with notebook.case():
             options: dict[str, Any] = {} if method == "GET" else {"data": body}
             notebook.ask(method, f"farandole/panel/{path}", params=_encoded(query), **options)
-            assert good_runs(notebook.ask("GET", "farandole/panel/runs").json()) == [GOOD]
+            deleted = method == "DELETE" and path == f"runs/{GOOD}"
+            assert good_runs(notebook.ask("GET", "farandole/panel/runs").json()) == ([] if deleted else [GOOD])
+            if deleted:
+                write_run(notebook.runs)
 
     fuzz(40 * share, check, METHOD, PANEL, QUERY, BYTES)
 

@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 import pytest
 
-from hub.process import HubProcess, HubProcessError
+from hub.process import HubProcess, HubProcessError, local_session
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import BrowserError
 from tests.clients.kernel import RemoteKernel
 from tests.hub import RunningHub, run_hub
 from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
+SENTENCE = "<strong>Farandole</strong>: one notebook cell trains on many nodes"
 WORKER = {"role": "worker"}
 SMALL = """
 [limits]
@@ -41,8 +42,13 @@ def test_any_name_logs_in_with_the_password_only(hub: RunningHub) -> None:
         type(hub.browser("somebody"))(hub.url, "somebody", "wrong")
 
 
+def test_the_login_page_says_what_the_hub_is(hub: RunningHub) -> None:
+    assert SENTENCE in local_session().get(f"{hub.url}/hub/login", timeout=30).text
+
+
 def test_the_spawn_page_shows_the_profiles(hub: RunningHub) -> None:
     page = hub.browser("somebody").spawn_page()
+    assert SENTENCE in page
     assert [f'value="{name}"' in page for name in ("cpu", "cpu-2", "lean")] == [True] * 3
     assert "2 ranks per worker" in page
 

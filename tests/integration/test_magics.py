@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from farandole import load_run
+from farandole import load_run, load_runs
 from farandole.exceptions import DeadlineError, RankDiedError, RankError, UsageError
 from farandole.notebook.display import RUN_TYPE
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -88,6 +89,36 @@ def test_a_run_on_another_backend(shell):
     output_of(shell, "distributed_train", "--backend torch -o again", train())
     ours, theirs = shell.user_ns["again"].result[1], shell.user_ns["other"].result[1]
     assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+CONFIGURED = """
+import farandole as fd
+hp = fd.config(lr=0.1, batch=64)
+if fd.rank() == 1:
+    fd.config(only_on_rank_1=True)
+fd.report(loss=hp["lr"])
+fd.result([hp["lr"], hp["batch"]])
+"""
+
+
+def test_the_same_cell_runs_with_another_learning_rate(shell):
+    output_of(shell, "distributed_train", "-o plain", CONFIGURED)
+    output_of(shell, "distributed_train", "-o other --config lr=0.01 --config bach=8", CONFIGURED)
+    plain, other = shell.user_ns["plain"], shell.user_ns["other"]
+    assert (plain.results, other.results) == ({0: [0.1, 64], 1: [0.1, 64]}, {0: [0.01, 64], 1: [0.01, 64]})
+    assert (plain.config, other.config) == ({"lr": 0.1, "batch": 64}, {"lr": 0.01, "bach": 8, "batch": 64})
+    assert plain.notices == ()
+    assert other.notices[0].startswith("--config bach has changed nothing")
+    rows = load_runs().set_index("id")
+    assert rows.loc[[plain.id, other.id], "config.lr"].tolist() == [0.1, 0.01]
+    assert rows.loc[[plain.id, other.id], "series.loss"].tolist() == [0.1, 0.01]
+    assert "config.only_on_rank_1" not in rows
+    with capture_output(), pytest.raises(RankError, match="ZeroDivisionError"):
+        shell.run_cell_magic("distributed_train", "--name early --config lr=0.01", f"1 / 0\n{CONFIGURED}")
+    assert not any("has changed nothing" in notice for notice in RunStore().find("early").notices)
+    _, listed = output_of(shell, "runs", "")
+    assert "lr=0.01, bach=8, batch=64" in str(listed)
+    assert listed.dataframe().set_index("id").loc[other.id, "config.lr"] == 0.01
 
 
 def test_a_failed_training_cell_saves_its_picture_and_raises(shell):

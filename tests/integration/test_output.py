@@ -9,6 +9,7 @@ from farandole.exceptions import RankError
 from farandole.notebook.display import RUN_TYPE
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
+from farandole.runs.view import view_of
 from nbclient import NotebookClient
 
 from tests.cells import text
@@ -46,6 +47,15 @@ for step in range(5):
     clear_output(wait=True)
     print("step", step)
     time.sleep(0.05)
+"""
+NESTED = """
+import time
+import farandole as fd
+for epoch in fd.track(range(4), "epochs"):
+    for batch in fd.track(range(100), "batches"):
+        if batch == 10:
+            break
+        time.sleep(0.1)
 """
 TWICE = """
 import os, signal, threading, time
@@ -167,6 +177,19 @@ def test_a_cell_shows_all_output_of_its_child_processes_and_of_c_code(tmp_path, 
     with Cluster.start(local=True, ranks=2, backend="none", name="child", store=RunStore(tmp_path)) as cluster:
         for _ in range(50):
             assert {rank for block in cluster.run(code) if "from" in block.text for rank in block.ranks} == {0, 1}
+
+
+def test_a_run_with_nested_loops_knows_about_how_long_it_still_takes(cluster):
+    run = cluster.train(NESTED, detach=True)
+    views = []
+    while not run.info.status.ended:
+        views.append(view_of(run, time.time()))
+        time.sleep(0.1)
+    assert run.wait(60).status is Status.FINISHED
+    left = [view["seconds_left"] for view in views if view["seconds_left"] is not None]
+    assert left[0] > left[-1] >= 0
+    assert {bar["name"] for bar in views[-1]["progress"]} <= {"epochs", "batches"}
+    assert view_of(run, time.time())["seconds_left"] is None
 
 
 def test_a_client_that_is_no_page_gets_lines_of_progress_and_one_picture(tmp_path, monkeypatch):

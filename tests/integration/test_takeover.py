@@ -5,7 +5,7 @@ from farandole import Cluster, Elastic
 from farandole.runs.store import RunStore
 
 from hub.process import wait_until
-from tests.cells import elastic
+from tests.cells import CONFIGURED, elastic, used_by_ranks
 from tests.hub import run_hub
 from tests.lost import EPOCHS, FAULT, LostElastic, assert_none_left_out
 
@@ -35,6 +35,26 @@ def test_another_driver_takes_over_a_run(hub, tmp_path, backend, alone):
             f"rank 1 (worker t-{backend}-w1) was lost: ",
         ):
             assert any(expected in notice for notice in run.notices), run.notices
+
+
+@pytest.mark.timeout(400)
+def test_the_hyperparameters_survive_a_takeover(hub, tmp_path):
+    lost = LostElastic(hub, tmp_path, "t-config", "torch", before=CONFIGURED, config={"lr": 0.01})
+    assert used_by_ranks(tmp_path) == {"0.01-8": 2}
+    lost.kill_rank()
+    lost.wait_for_the_end_of(hub, 1)
+    with lost.attach() as cluster:
+        [background] = cluster.background.values()
+        run = background.run
+        wait_until(lambda: any("joined: continuing with 2 ranks" in notice for notice in run.notices), PATIENCE)
+        lost.hurry()
+        run.wait(PATIENCE)
+        assert_none_left_out(lost.store, run)
+        info = lost.store.find(run.id)
+        assert (run.config, info.config) == ({"lr": 0.01, "batch": 8}, {"lr": 0.01, "batch": 8})
+        assert info.overrides == {"lr": 0.01}
+        assert used_by_ranks(tmp_path) == {"0.01-8": 3}
+        assert not any("has changed nothing" in notice for notice in run.notices)
 
 
 @pytest.mark.timeout(300)

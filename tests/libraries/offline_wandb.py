@@ -59,7 +59,8 @@ class OfflineRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        return values(self.of("run")[0].config.update)
+        updates = [self.of("run")[0].config.update, *(record.update for record in self.of("config"))]
+        return {key: value for update in updates for key, value in values(update).items()}
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ EVERYWHERE = (
     "farandole.__version__",
     "farandole.sizes",
     "farandole.times",
+    "farandole.hyperparameters",
     "farandole.reading",
     "farandole.frames",
     "farandole.suggestions",

@@ -1,7 +1,7 @@
 """Tests for times and durations as text, with the durations of the page's test of `duration`."""
 
 import pytest
-from farandole.times import duration_text, time_text
+from farandole.times import duration_text, parsed_time, time_text
 
 AFTERNOON = 1795615512.0
 """2026-11-25 14:05:12 UTC"""
@@ -35,3 +35,13 @@ def test_the_date_is_left_out_on_the_same_day(set_zone):
 def test_a_precise_time_has_seconds(set_zone):
     set_zone("UTC")
     assert time_text(AFTERNOON, precise=True) == "2026-11-25 14:05:12 UTC"
+
+
+@pytest.mark.parametrize("text", ["2026-11-25T14:05:12Z", "2026-11-25T15:05:12.000000+01:00"])
+def test_a_time_in_a_message_is_parsed(text):
+    assert parsed_time(text) == AFTERNOON
+
+
+@pytest.mark.parametrize("text", [None, 5, "", "soon", "0001-01-01T00:00:00Z", "2026-99-99"])
+def test_an_invalid_time_in_a_message_is_unknown(text):
+    assert parsed_time(text) is None

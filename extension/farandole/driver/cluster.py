@@ -25,6 +25,7 @@ from farandole.driver.workers.local import LocalWorkers
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
 from farandole.exceptions import NoClusterError, UsageError
+from farandole.hyperparameters import checked
 from farandole.runs.logs import RankLogs
 from farandole.runs.origin import origin
 from farandole.runs.run import Run
@@ -208,10 +209,12 @@ class Cluster:
         watch: Watch | None = None,
         detach: bool = False,
         elastic: Elastic | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> Run:
         """Execute a training cell on all ranks as a run, and return the run.
 
         Args:
+            config: hyper-parameters, which take precedence over those that the cell gives to ``fd.config``.
             elastic: the options of an elastic run, which continues when ranks are lost and lets new ranks join.
             resume: the id, the beginning of the id, or the name of the run from whose checkpoint the cell's
                 ``fd.checkpoint`` continues. An empty string means the most recent run with a checkpoint and with this
@@ -219,18 +222,23 @@ class Cluster:
                 directory.
             watch: a function that is called with the run when the run begins, and that returns another function,
                 which refreshes the display of the run.
-            detach: whether to return the run immediately. The run continues in the `background`, and `Run.wait` waits
-                for its end.
+            detach: whether to return at once. The run continues in the `background`; `Run.wait` waits for its end.
 
         Raises:
             RankError, RankDiedError: the run failed. Its files are kept.
-            UsageError: the cluster is busy, the cell or the cluster is not suitable for an elastic run, or there is no
-                checkpoint to resume from. No run was created.
+            UsageError: the cluster is busy, the cell or the cluster is not suitable for an elastic run, there is no
+                checkpoint to resume from, or a hyper-parameter is invalid. No run was created.
             RunNotFoundError: the run to resume does not exist. No run was created.
         """
         self._refuse_while_busy()
         request = TrainRequest(
-            code=code, name=name, backend=backend, options=options or {}, resume=resume, elastic=elastic
+            code=code,
+            name=name,
+            backend=backend,
+            config=checked(config or {}),
+            options=options or {},
+            resume=resume,
+            elastic=elastic,
         )
         return self._runner.train(request, show=show, watch=watch, detach=detach)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.reading import printable
 from farandole.runs.model import RunInfo
+from farandole.runs.store import frame_of
 from farandole.times import duration_text, time_text
 
-HEAD = ("id", "name", "status", "started", "duration", "ranks", "backend")
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEAD = ("id", "name", "status", "started", "duration", "ranks", "backend", "config")
+CONFIG_CHARACTERS = 60
 
 
 class RunList:
@@ -24,6 +31,10 @@ class RunList:
     def rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the table, without the heading."""
         return [_row(run, "running (detached)" if self._is_detached(run) else run.status) for run in self.runs]
+
+    def dataframe(self) -> pd.DataFrame:
+        """Return these runs as a pandas data frame with the columns of `farandole.load_runs`."""
+        return frame_of(self.runs)
 
     def _is_detached(self, run: RunInfo) -> bool:
         return run.id in self._detached and run.status is Status.RUNNING
@@ -43,5 +54,12 @@ class RunList:
 
 def _row(run: RunInfo, status: str) -> tuple[str, ...]:
     started = time_text(run.started)
-    cells = (run.id, run.name or "-", status, started, duration_text(run.seconds), str(run.size), run.backend)
+    duration, config = duration_text(run.seconds), _config(run.config)
+    cells = (run.id, run.name or "-", status, started, duration, str(run.size), run.backend, config)
     return tuple(map(printable, cells))
+
+
+def _config(config: Mapping[str, Hyperparameter]) -> str:
+    """Return hyper-parameters as short text, such as ``lr=0.1, batch=64``."""
+    text = ", ".join(f"{name}={value}" for name, value in config.items()) or "-"
+    return text if len(text) <= CONFIG_CHARACTERS else f"{text[: CONFIG_CHARACTERS - 1]}…"

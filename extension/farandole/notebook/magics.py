@@ -19,6 +19,7 @@ from farandole.driver.output import parse_ranks
 from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.world.backends import check_backend
 from farandole.exceptions import NoClusterError, TransferError, UsageError
+from farandole.hyperparameters import parse
 from farandole.notebook.background import show_again, stop, wait_for
 from farandole.notebook.display import run_bundle
 from farandole.notebook.help import explained, similar_option
@@ -84,6 +85,9 @@ class FarandoleMagics(Magics):
     @argument("--backend", "-b", help="horovod, torch or none (default: the cluster's)")
     @argument("--name", "-n", help="a name for the run")
     @argument("--output", "-o", metavar="VARIABLE", help="assign the run to this variable: .result, .dataframe() ...")
+    @argument(
+        "--config", metavar="NAME=VALUE", action="append", help="a hyper-parameter for `fd.config`; can be repeated"
+    )
     @argument("--elastic", action="store_true", help="continue when ranks are lost or added, from the last commit")
     @argument("--min-ranks", type=int, help="with --elastic: give up with fewer ranks (default: 1)")
     @argument("--max-ranks", type=int, help="with --elastic: the largest number of ranks (default: all)")
@@ -129,6 +133,7 @@ class FarandoleMagics(Magics):
                 script.code if script else cell or "",
                 name=options.name,
                 backend=options.backend,
+                config=parse(options.config or ()),
                 options={"line": line.strip(), **(script.options if script else {})},
                 resume=options.resume,
                 show=RankPrinter(),

@@ -24,7 +24,8 @@ def progress_line(run: Run) -> str:
     """Return the status of a run, the progress of its loops, and its latest metrics as one line."""
     view = view_of(run, time.time())
     metrics = [f"{one['name']} {_value(one['last'])}" for one in view["series"][:MOST_SERIES]]
-    return printable(" · ".join([summary(run), *map(_bar, view["progress"]), *metrics]))
+    left = [] if view["seconds_left"] is None else [f"about {duration_text(view['seconds_left'])} left"]
+    return printable(" · ".join([summary(run), *left, *map(_bar, view["progress"]), *metrics]))
 
 
 def _bar(bar: dict[str, Any]) -> str:

@@ -57,9 +57,10 @@ class TensorBoardWriter:
             if self._broken:
                 return
             try:
+                self._write_config()
                 for writer in self._writers.values():
                     writer.close()
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 self._give_up(error)
 
     def _write(self, report: Report) -> None:
@@ -67,6 +68,16 @@ class TensorBoardWriter:
         for name, value in report.values.items():
             axis = self._axes.setdefault((report.rank, name), Axis())
             writer.add_scalar(name, value, axis.place(report.step, report.epoch), walltime=report.time)
+
+    def _write_config(self) -> None:
+        """Write the hyper-parameters beside the reports of rank 0, where TensorBoard's page for them finds both."""
+        if not (config := self._run.config):
+            return
+        from torch.utils.tensorboard.summary import hparams
+
+        writer = self._writers.get(0) or self._open(0)
+        for summary in hparams(config, {}):  # type: ignore[no-untyped-call]
+            writer.file_writer.add_summary(summary)
 
     def _open(self, rank: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter

@@ -9,9 +9,11 @@ import importlib.metadata
 import os
 import platform
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from farandole.hyperparameters import Hyperparameter
 from farandole.ranks import context, run
 from farandole.ranks.kernel import activity as activities
 from farandole.ranks.kernel import departures, exits, interrupts, lean, numbering, script, transfer, widgets
@@ -76,14 +78,20 @@ def open_store(host: str) -> int:
     return world.open_store(host)
 
 
-def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
+def begin(
+    run_id: str,
+    folder: str = "",
+    resume: str = "",
+    lr_rule: str = "",
+    overrides: Mapping[str, Hyperparameter] | None = None,
+) -> None:
     """Begin the run ``run_id`` in ``folder``.
 
     If ``resume`` is not empty, it is the folder of the run to resume from. If ``lr_rule`` is not empty, the run is
-    elastic.
+    elastic. The hyper-parameters ``overrides`` take precedence over those of the cell.
     """
     reporter.current().begin(run_id)
-    run.current().begin(folder, resume)
+    run.current().begin(folder, resume, overrides)
     libraries.current().notice_imported()
     if lr_rule:
         membership.current().begin(lr_rule)
@@ -98,7 +106,7 @@ def end() -> None:
     """Call the run's exit callbacks, send the queued messages and leave the run."""
     try:
         membership.current().end()
-        run.current().end()
+        run.current().end(failed=exits.cell_has_failed())
     finally:
         reporter.current().end()
 

@@ -6,13 +6,15 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Kind
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
+from farandole.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,23 +31,39 @@ class CurrentRun:
     def __init__(self) -> None:
         self.begin("", "")
 
-    def begin(self, folder: str, resume: str) -> None:
-        """Begin a run in ``folder`` that resumes from the folder ``resume``. An empty string means no folder."""
+    def begin(self, folder: str, resume: str, overrides: Mapping[str, Hyperparameter] | None = None) -> None:
+        """Begin a run in ``folder`` that resumes from the folder ``resume``. An empty string means no folder.
+
+        The hyper-parameters ``overrides`` take precedence over those that the cell gives to ``fd.config``.
+        """
         self._exit_callbacks: list[Callable[[], None]] = []
         self._loaders: dict[object, Callable[[], LoadedCheckpoint | None]] = {}
+        self.overrides = overrides or {}
+        self.config: dict[str, Hyperparameter] = {}
+        """The hyper-parameters that the cell has given to ``fd.config`` so far."""
         self.folder = Path(folder) if folder else None
         self.resume = Path(resume) if resume else None
 
-    def end(self) -> None:
-        """Call the callbacks from `at_end` and leave the run. Warn if the cell should have resumed but did not."""
+    def end(self, *, failed: bool = False) -> None:
+        """Call the callbacks from `at_end` and leave the run. Add a notice for each unused option.
+
+        A cell that ``failed`` may have ended before it used its options, so there is no notice then.
+        """
         try:
             with contextlib.ExitStack() as stack:  # all callbacks are called, even if one raises
                 for callback in reversed(self._exit_callbacks):
                     stack.callback(callback)
-            if self.resume is not None and context.rank() == 0:
-                notice("the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop")
+            if context.rank() == 0 and not failed:
+                self._notice_unused()
         finally:
             self.begin("", "")
+
+    def _notice_unused(self) -> None:
+        if self.resume is not None:
+            notice("the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop")
+        for name in [name for name in self.overrides if name not in self.config]:
+            hint = did_you_mean(name, self.config)
+            notice(f"--config {name} has changed nothing, because the cell did not call fd.config({name}=...).{hint}")
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the run ends."""

@@ -17,6 +17,7 @@ import psutil
 from farandole.exceptions import RunUnreadableError
 from farandole.protocol import Status
 from farandole.reading import open_regular, read_bytes, read_json, reason
+from farandole.runs.lifecycle.heartbeat import is_silent
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import FOLDERS, rank_files
 from farandole.runs.run import Run
@@ -54,10 +55,18 @@ def stored_info(folder: Path) -> RunInfo:
 
 
 def as_it_stands(info: RunInfo) -> RunInfo:
-    """Return ``info``, with the status `Status.LOST` if the driver ended without recording the end of the run."""
-    if info.status is Status.RUNNING and driver_is_gone(info.driver):
+    """Return ``info``, with the status `Status.LOST` if the driver ended without recording the end of the run.
+
+    A driver on another host counts as ended if it has given no sign of life for a while (see
+    `farandole.runs.lifecycle.heartbeat`).
+    """
+    if info.status is Status.RUNNING and (driver_is_gone(info.driver) or _is_silent_elsewhere(info)):
         return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
     return info
+
+
+def _is_silent_elsewhere(info: RunInfo) -> bool:
+    return info.driver.get("host") != socket.gethostname() and is_silent(info.folder)
 
 
 def this_process() -> dict[str, Any]:
@@ -88,7 +97,7 @@ def feed(run: Run, ranks: Container[int] | None = None) -> None:
 def _feed(run: Run, rank: int, name: str) -> None:
     if name.startswith("logs/"):
         run.add_log(rank, tail(run.folder, name))
-    else:
+    elif not name.startswith("times/"):
         for record in read_lines(run.folder, name):
             add_valid(run, rank, record)
 

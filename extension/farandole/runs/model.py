@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from farandole.exceptions import DeadlineError
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.reading import check_types
 from farandole.runs.terminal import TerminalLines
@@ -41,6 +42,10 @@ class RunInfo:
     cluster: str = ""
     size: int = 0
     workers: tuple[str, ...] = ()
+    config: dict[str, Hyperparameter] = field(default_factory=dict)
+    """The hyper-parameters of the run, by name."""
+    overrides: dict[str, Hyperparameter] = field(default_factory=dict)
+    """The hyper-parameters that ``--config`` set. They take precedence over the values of the cell."""
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     git: dict[str, Any] | None = None
@@ -57,6 +62,13 @@ class RunInfo:
     """
     kernel: str = ""
     cell: str = ""
+    original_name: str = ""
+    """The name with which the run was started, if the user has renamed the run.
+
+    ``original_name``, ``tags`` and ``notes`` are not in ``run.json`` (see `farandole.runs.notes`).
+    """
+    tags: tuple[str, ...] = ()
+    notes: str = ""
 
     @property
     def seconds(self) -> float:
@@ -65,7 +77,7 @@ class RunInfo:
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return this info as the JSON text of ``run.json``."""
-        record = {name: value for name, value in vars(self).items() if name != "folder"}
+        record = {name: value for name, value in vars(self).items() if name not in _NOT_STORED}
         return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
 
     @classmethod
@@ -74,7 +86,7 @@ class RunInfo:
         for key in ("id", "status", "started"):
             if key not in record:
                 raise ValueError(f"run.json has no {key!r}")
-        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record and name != "folder"}
+        known = {name: record[name] for name in cls.__dataclass_fields__.keys() - _NOT_STORED if name in record}
         check_types(known, _KINDS, "run.json")
         known |= {name: tuple(known[name]) for name in ("workers", "notices") if name in known}
         known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
@@ -82,6 +94,7 @@ class RunInfo:
         return cls(**known)
 
 
+_NOT_STORED = {"folder", "original_name", "tags", "notes"}
 _KINDS = {
     "status": "status",
     "error": "text or null",
@@ -89,6 +102,8 @@ _KINDS = {
     "ended": "time or null",
     "size": "count of ranks",
     "workers": "texts",
+    "config": "hyper-parameters",
+    "overrides": "hyper-parameters",
     "options": "object",
     "versions": "object",
     "git": "object or null",

@@ -25,7 +25,7 @@ POSITIONS = "positions.json"
 JournalPosition: TypeAlias = tuple[str, int]
 """The id of the kernel that sent a message, and the number of the message in the journal of that kernel."""
 
-FOLDERS = {"metrics": ".jsonl", "usage": ".jsonl", "logs": ".log"}
+FOLDERS = {"metrics": ".jsonl", "usage": ".jsonl", "logs": ".log", "times": ".jsonl"}
 
 
 def rank_files(run: Path, folder: str, suffix: str) -> Iterator[tuple[int, str]]:

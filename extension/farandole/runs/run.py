@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import FarandoleError, RankError, UsageError
+from farandole.hyperparameters import Hyperparameter, checked
 from farandole.protocol import Kind, Report, Status, check_usage, report_from_json
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
-from farandole.runs.series import RankTable, Series, drawn
+from farandole.runs.series import RankTable, Series, check_pandas, drawn
 from farandole.runs.writer import Nowhere, Sink, strict_json
 from farandole.times import duration_text
 
@@ -44,6 +45,7 @@ class Run:
         self._tables: dict[int, RankTable] = {rank: RankTable() for rank in range(info.size)}
         self._views = {rank: RankView(rank, worker) for rank, worker in enumerate(info.workers)}
         self._listeners: list[Listener] = []
+        self._output_bytes = 0
         self._over = threading.Event()
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
@@ -111,6 +113,11 @@ class Run:
         return self._info.resumed_from
 
     @property
+    def config(self) -> dict[str, Hyperparameter]:
+        """The hyper-parameters of the run, which ``--config`` and ``fd.config`` have set, by name."""
+        return dict(self._info.config)
+
+    @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """The run's checkpoints on disk, oldest first."""
         return checkpoints_of(self.folder)
@@ -132,20 +139,22 @@ class Run:
         if known:
             # Progress messages are not in any file, so they are needed even if the files contain the other messages.
             records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
-        lines: dict[str, str] = {}
+        lines: dict[str, list[str]] = {}
         reports = [self._add(rank, record, lines) for record in records]
         if not known:
-            self._sink.append(lines, position)
+            self._sink.append({name: "".join(added) for name, added in lines.items()}, position)
         for report in filter(None, reports):
             for listener in list(self._listeners):
                 listener(report)
 
-    def _add(self, rank: int, record: dict[str, Any], lines: dict[str, str]) -> Report | None:
+    def _add(self, rank: int, record: dict[str, Any], lines: dict[str, list[str]]) -> Report | None:
         kind = record.get("kind")
         if kind == Kind.REPORT:
             return self._add_report(rank, record, lines)
         if kind == Kind.RESULT:
             self._change(results={**self._info.results, rank: record["value"]})
+        elif kind == Kind.CONFIG and rank == 0:
+            self._change(config=checked({**self._info.config, **record["values"]}))
         elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
             self.notice(record["text"])
         elif kind == Kind.USAGE:
@@ -157,20 +166,23 @@ class Run:
                 self._view(rank).progress[record["name"]] = record
         return None
 
-    def _add_report(self, rank: int, record: dict[str, Any], lines: dict[str, str]) -> Report:
+    def _add_report(self, rank: int, record: dict[str, Any], lines: dict[str, list[str]]) -> Report:
         report = report_from_json(record)
         with self._lock:
             self._tables.setdefault(rank, RankTable()).add(report)
         _add_line(lines, f"metrics/rank-{rank}.jsonl", record)
         return report
 
-    def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
-        """Add output from a rank, unless the run's files already contain that output."""
+    def add_log(
+        self, rank: int, text: str, position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
+        """Add output that a rank printed at the time ``printed``, or now. Ignore output that the files contain."""
         if self._is_known(position):
             return
         with self._lock:
             self._view(rank).log.add(text)
-        self._sink.append({f"logs/rank-{rank}.log": text}, position)
+            self._output_bytes += len(text.encode("utf-8", "replace"))
+        self._sink.append({f"logs/rank-{rank}.log": text}, position, printed)
 
     def _is_known(self, position: JournalPosition | None) -> bool:
         return position is not None and position[1] <= self._written.get(position[0], 0)
@@ -249,6 +261,11 @@ class Run:
         with self._lock:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
 
+    def received(self) -> tuple[int, int]:
+        """Return how many reports and how many bytes of output have been added. Both grow with any sign of life."""
+        with self._lock:
+            return sum(len(table.time) for table in self._tables.values()), self._output_bytes
+
     def series(self, *, by_rank: bool = True) -> list[Series]:
         """Return all series, condensed to at most 300 points per rank. ``by_rank`` adds a line for each rank."""
         with self._lock:
@@ -259,6 +276,7 @@ class Run:
 
         Times are in seconds since the epoch.
         """
+        check_pandas()
         import pandas as pd
 
         with self._lock:
@@ -282,5 +300,5 @@ class Run:
             self._sink.replace("run.json", self._info.to_json)
 
 
-def _add_line(lines: dict[str, str], name: str, record: dict[str, Any]) -> None:
-    lines[name] = lines.get(name, "") + strict_json(record) + "\n"
+def _add_line(lines: dict[str, list[str]], name: str, record: dict[str, Any]) -> None:
+    lines.setdefault(name, []).append(f"{strict_json(record)}\n")

@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from farandole.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +62,10 @@ class Axis:
 
 @dataclass(slots=True)
 class Bucket:
-    """The count, sum, minimum and maximum of the finite values at neighbouring x values."""
+    """The count, sum, minimum and maximum of the finite values at neighbouring x values.
+
+    ``time`` is the sum of the times of all reports, and ``epoch`` is the last epoch, or minus infinity without epochs.
+    """
 
     count: int = 0
     total: float = 0.0
@@ -67,9 +73,13 @@ class Bucket:
     high: float = -math.inf
     bad: int = 0
     """How many values were NaN or infinite."""
+    time: float = 0.0
+    epoch: float = -math.inf
 
-    def add(self, value: float) -> None:
-        """Add a value to the statistics."""
+    def add(self, value: float, time: float, epoch: int | None) -> None:
+        """Add a value to the statistics, with the time and the epoch of its report."""
+        self.time += time
+        self.epoch = self.epoch if epoch is None else max(self.epoch, epoch)
         if not math.isfinite(value):
             self.bad += 1
             return
@@ -85,11 +95,18 @@ class Bucket:
         self.low = min(self.low, other.low)
         self.high = max(self.high, other.high)
         self.bad += other.bad
+        self.time += other.time
+        self.epoch = max(self.epoch, other.epoch)
 
     @property
     def mean(self) -> float:
         """Mean of the finite values, or NaN if there are none."""
         return self.total / self.count if self.count else math.nan
+
+    @property
+    def mean_time(self) -> float:
+        """Mean time of all reports, in seconds since the epoch."""
+        return self.time / (self.count + self.bad)
 
 
 class Envelope:
@@ -103,12 +120,12 @@ class Envelope:
         self.buckets: dict[int, Bucket] = {}
         self._limit = limit
 
-    def add(self, x: int, value: float) -> None:
+    def add(self, x: int, value: float, time: float, epoch: int | None) -> None:
         """Add a point, and double the width of the buckets if there are too many."""
         bucket = self.buckets.get(x // self.width)
         if bucket is None:
             bucket = self.buckets[x // self.width] = Bucket()
-        bucket.add(value)
+        bucket.add(value, time, epoch)
         while len(self.buckets) > self._limit:
             self.buckets = self.at(self.width * 2)
             self.width *= 2
@@ -123,12 +140,19 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One point of a chart. The statistics are NaN if no value is finite. ``bad`` counts NaN and infinite values."""
+    """One point of a chart.
+
+    - The statistics are NaN if no value is finite. ``bad`` counts NaN and infinite values.
+    - ``time`` is the mean time of the reports, in seconds since the epoch.
+    - ``epoch`` is the last epoch in the reports, or minus infinity if they have none.
+    """
 
     x: float
     mean: float
     low: float
     high: float
+    time: float
+    epoch: float
     bad: int = 0
 
 
@@ -195,10 +219,12 @@ class RankTable:
             column = self.columns.setdefault(name, Column())
             column.rows.append(row)
             column.values.append(value)
-            column.envelope.add(column.axis.place(report.step, report.epoch), value)
+            x = column.axis.place(report.step, report.epoch)
+            column.envelope.add(x, value, report.time, report.epoch)
 
     def frame(self, rank: int) -> pd.DataFrame:
         """Return the reports as a data frame with the columns rank, time, step, epoch and one for each series."""
+        check_pandas()
         import pandas as pd
 
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
@@ -208,6 +234,12 @@ class RankTable:
         for name, column in self.columns.items():
             frame[name] = pd.Series(list(column.values), index=list(column.rows), dtype="float64")
         return frame
+
+
+def check_pandas() -> None:
+    """Raise UsageError if pandas is missing, which only data frames need."""
+    if find_spec("pandas") is None:
+        raise UsageError("data frames need pandas, which the notebook's environment lacks; run `%pip install pandas`")
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:
@@ -249,6 +281,8 @@ def _point(key: int, width: int, buckets: list[Bucket]) -> Point:
         mean=_mean([bucket.mean for bucket in finite]),
         low=min((bucket.low for bucket in finite), default=math.nan),
         high=max((bucket.high for bucket in finite), default=math.nan),
+        time=_mean([bucket.mean_time for bucket in buckets]),
+        epoch=max(bucket.epoch for bucket in buckets),
         bad=sum(bucket.bad for bucket in buckets),
     )
 

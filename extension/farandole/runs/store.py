@@ -1,8 +1,11 @@
 """The run store keeps each run in a folder of plain files. ``<runs>/<id>/`` contains
 
 - ``run.json`` and ``code.py``;
+- ``notes.json`` with the name, tags and notes that the user has given to the run (see `farandole.runs.notes`);
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
+- ``times/rank-<n>.jsonl``, which records when the output in the logs was printed (see `farandole.runs.logs`);
 - ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
+- ``driver.alive``, which the driver touches during the run (see `farandole.runs.lifecycle.heartbeat`);
 - ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;
 - ``tensorboard/rank-<n>/`` with TensorBoard event files, if the user requested them;
@@ -11,33 +14,45 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import subprocess
 import time
 import warnings
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import RunNotFoundError, RunUnreadableError, UsageError
 from farandole.protocol import Status
+from farandole.reading import read_json
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
+from farandole.runs.lifecycle.lock import changing
+from farandole.runs.lifecycle.tombstones import is_deleted, unmark
 from farandole.runs.model import RunInfo
+from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
-from farandole.runs.view_files import ViewFiles
-from farandole.runs.writer import Nowhere, RunFiles
+from farandole.runs.series import check_pandas
+from farandole.runs.view import extremes
+from farandole.runs.view_files import VIEW, ViewFiles
+from farandole.runs.writer import RUN_FILE, Nowhere, RunFiles, write_atomically
 from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pandas as pd
 
+    from farandole.hyperparameters import Hyperparameter
+
 GIT_SECONDS = 3.0
+BASICS = ("id", "name", "status", "started", "seconds", "size", "backend", "cluster")
+"""The first columns of the data frame of all runs."""
 
 
 def default_folder() -> Path:
@@ -60,13 +75,17 @@ class RunStore:
         workers: Sequence[str],
         name: str | None = None,
         cluster: str = "",
+        config: Mapping[str, Hyperparameter] | None = None,
         options: Mapping[str, Any] | None = None,
         versions: Mapping[str, str] | None = None,
         resumed_from: str | None = None,
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error."""
+        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error.
+
+        ``config`` contains the hyper-parameters that take precedence over those of the cell.
+        """
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -78,6 +97,8 @@ class RunStore:
             cluster=cluster,
             size=size,
             workers=tuple(workers),
+            config=dict(config or {}),
+            overrides=dict(config or {}),
             options=dict(options or {}),
             versions=dict(versions or {}),
             resumed_from=resumed_from,
@@ -88,16 +109,26 @@ class RunStore:
         )
         return self._write(Run(info, code, Nowhere()))
 
-    def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
+    def resume(
+        self, about: Mapping[str, Any], code: str, *, missing: Container[int] = (), continues: bool = False
+    ) -> Run:
         """Take over a run that another driver began. Return the run with the content of its files.
 
         The caller then adds the messages from the workers' journals. ``about`` is the initial content of ``run.json``,
         which is used if this store does not have the run. The ranks in ``missing`` have no journals, so their files
-        are not changed.
+        are not changed. If the run ``continues`` on its ranks, it is restored even if the user has deleted it.
+
+        Raises RunNotFoundError if the user has deleted the run.
         """
         folder = self.folder / Path(about["id"]).name
-        info = _info_to_resume(folder, about)
-        info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+        with _undisturbed(self.folder):
+            if continues:
+                unmark(folder)
+            elif is_deleted(folder):
+                raise RunNotFoundError(f"run {folder.name} has been deleted, so it is not taken over")
+            info = _info_to_resume(folder, about)
+            info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+            _claim(info)
         written = cut_back(folder, keep=missing)
         run = Run(info, code, Nowhere(), written=written)
         feed(run)
@@ -113,6 +144,10 @@ class RunStore:
         run = Run(info, code, Nowhere())
         feed(run, missing)
         return run
+
+    def has_deleted(self, run: str) -> bool:
+        """Return whether the user has deleted the run with this id."""
+        return is_deleted(self.folder / run)
 
     def _write(self, run: Run, written: Mapping[str, int] | None = None) -> Run:
         files = RunFiles(run.folder, written=written)
@@ -141,7 +176,7 @@ class RunStore:
         unreadable: dict[str, RunUnreadableError] = {}
         for name in self._names():
             try:
-                runs.append(read_info(self.folder / name))
+                runs.append(annotated(read_info(self.folder / name)))
             except RunUnreadableError as error:
                 unreadable[name] = error
         return sorted(runs, key=lambda info: (info.started, info.id), reverse=True), unreadable
@@ -158,15 +193,15 @@ class RunStore:
     def find(self, key: str) -> RunInfo:
         """Return the info of a run. ``key`` is the run's id, its name, or the beginning of its id.
 
-        If several runs have this name, the newest is returned.
+        If several runs have this name, the newest is returned. The original name of a renamed run also finds it.
 
         Raises:
             RunNotFoundError: there is no such run, or several ids begin with ``key``.
             RunUnreadableError: the run cannot be read.
         """
         runs, unreadable = self._read()
-        exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
-        if exact:
+        exact = [info for info in runs if info.id == key] or [info for info in runs if key and info.name == key]
+        if exact := exact or [info for info in runs if key and info.original_name == key]:
             return exact[0]
         begun = [info for info in runs if key and info.id.startswith(key)]
         broken = [error for name, error in unreadable.items() if key and name.startswith(key)]
@@ -192,7 +227,7 @@ class RunStore:
             return self._with_checkpoint(key)
         here = str(cwd or Path.cwd())
         for info in self.list():
-            if (info.name == name if name else info.cwd == here) and checkpoints_of(info.folder):
+            if (_has_name(info, name) if name else info.cwd == here) and checkpoints_of(info.folder):
                 return info
         whose = f"with the name {name!r}" if name else f"from {here}"
         raise UsageError(
@@ -202,7 +237,7 @@ class RunStore:
 
     def _with_checkpoint(self, key: str) -> RunInfo:
         info = self.find(key)
-        same_name = [other for other in self.list() if other.name == key]
+        same_name = [other for other in self.list() if _has_name(other, key)]
         for candidate in [info, *same_name]:
             if checkpoints_of(candidate.folder):
                 return candidate
@@ -221,6 +256,70 @@ class RunStore:
     def load_run(self, key: str) -> pd.DataFrame:
         """Return the reports of a run as a data frame. `find` describes ``key``."""
         return self.load(key).dataframe()
+
+    def load_runs(self) -> pd.DataFrame:
+        """Return a data frame with a row for each run, newest first. `load_runs` describes the columns."""
+        return frame_of(self.list())
+
+
+def frame_of(runs: Sequence[RunInfo]) -> pd.DataFrame:
+    """Return a data frame with a row for each of these runs. `load_runs` describes the columns."""
+    check_pandas()
+    import pandas as pd
+
+    basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
+    parts: dict[str, list[Any]] = {"config": [info.config for info in runs], **_columns_of_series(runs)}
+    more = [pd.DataFrame(rows, index=basics.index).add_prefix(f"{part}.") for part, rows in parts.items()]
+    return pd.concat([basics, *more], axis=1)
+
+
+def load_runs(folder: Path | None = None) -> pd.DataFrame:
+    """Return all runs as a pandas data frame with a row for each run, newest first.
+
+    The columns are
+
+    - id, name, status, size, backend and cluster;
+    - started (seconds since the epoch), and seconds, the duration of the run, which is unknown for a lost run;
+    - ``config.NAME`` for each hyper-parameter;
+    - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank;
+    - ``lowest.NAME`` and ``highest.NAME`` for each series, with the extremes of all values of all ranks.
+
+    Runs that cannot be read are left out with a warning.
+    """
+    return RunStore(folder).load_runs()
+
+
+def _basics(info: RunInfo) -> tuple[Any, ...]:
+    seconds = math.nan if info.status is Status.LOST and info.ended is None else info.seconds
+    status = info.status.value
+    return info.id, info.name, status, info.started, seconds, info.size, info.backend, info.cluster
+
+
+def _columns_of_series(runs: Sequence[RunInfo]) -> dict[str, list[dict[str, float]]]:
+    """Return the values of the series of each run, by the prefix of the columns."""
+    found = [_values(info) for info in runs]
+    return {
+        part: [{name: values[place] for name, values in one.items()} for one in found]
+        for place, part in enumerate(("series", "lowest", "highest"))
+    }
+
+
+def _values(info: RunInfo) -> dict[str, tuple[float, ...]]:
+    """Return the last, lowest and highest value of each series.
+
+    They are in ``view.json``. If this file cannot be read, all reports are read.
+    """
+    try:
+        series = read_json(info.folder, VIEW)["series"]
+        return {one["name"]: tuple(map(_number, (one["last"], *extremes(one)))) for one in series}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError):
+        run = Run(info, "")
+        feed(run)
+        return {one.name: (one.last, one.low, one.high) for one in run.series(by_rank=False)}
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
@@ -246,6 +345,25 @@ def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
     return RunInfo.from_json(dict(about), folder)
 
 
+@contextmanager
+def _undisturbed(store: Path) -> Iterator[None]:
+    """Let no other process delete a run in this context. If the volume cannot be used, continue all the same."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            store.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(changing(store))
+        yield
+
+
+def _claim(info: RunInfo) -> None:
+    """Name this process as the driver in ``run.json``, so that the run cannot be deleted any more.
+
+    An error is ignored, because the caller writes the file again and reports the error to the user.
+    """
+    with suppress(OSError):
+        write_atomically(info.folder / RUN_FILE, info.to_json().encode(), durable=True)
+
+
 def git_state(cwd: Path) -> dict[str, Any] | None:
     """Return ``commit`` and ``dirty`` for the git repository of a folder, or None if git finds no repository."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
@@ -255,6 +373,10 @@ def git_state(cwd: Path) -> dict[str, Any] | None:
         return None
     commit, dirty, _ = done.stdout.strip().partition("-dirty")
     return {"commit": commit, "dirty": bool(dirty)}
+
+
+def _has_name(info: RunInfo, name: str) -> bool:
+    return name in (info.name, info.original_name)
 
 
 def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], folder: Path) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from farandole.protocol import is_number
 from farandole.runs.series import POINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from farandole.runs.model import RankView
     from farandole.runs.run import Run
@@ -18,7 +19,7 @@ SLOWER = 1.05
 """The slowest rank is highlighted if its step time exceeds this multiple of the mean step time."""
 
 FRESH_SECONDS = 10.0
-"""A loop's progress is ignored if another loop's progress message is newer by at least this many seconds."""
+"""A loop's speed is ignored if another loop's progress message is newer by at least this many seconds."""
 
 
 def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
     info, ranks = run.info, run.ranks()
     rows = [_row(view) for view in ranks]
     _mark_slowest(rows)
+    reports, output_bytes = run.received()
     return {
         "id": info.id,
         "name": info.name,
@@ -36,9 +38,12 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "backend": info.backend,
         "size": info.size,
         "elapsed": math.floor(max(0.0, (info.ended or now) - info.started)),
+        "seconds_left": None if info.status.ended else short(seconds_left(ranks)),
         "progress": [] if info.status.ended else progress(ranks),
         "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
-        "series": [series_view(series, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
+        "reports": reports,
+        "output_bytes": output_bytes,
+        "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
         "ranks": rows,
     }
 
@@ -49,18 +54,19 @@ def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
     A bar shows the mean progress of the ranks, and how many seconds the slowest rank still needs. While no loop is
     running, only the bar of the last loop is returned, because many bars would push the charts off the screen.
     """
-    names = dict.fromkeys(name for view in ranks for name in view.progress)
-    records = {name: [view.progress[name] for view in ranks if name in view.progress] for name in names}
+    alive = [view for view in ranks if view.state != "dead"]
+    names = dict.fromkeys(name for view in alive for name in view.progress)
+    records = {name: [view.progress[name] for view in alive if name in view.progress] for name in names}
     if not records:
         return []
     newest = {name: max(record["time"] for record in found) for name, found in records.items()}
-    last = max(newest.values())
-    running = [name for name in names if _is_running(records[name]) and last - newest[name] < FRESH_SECONDS]
+    running = [name for name in names if _is_running(records[name])]
     return [_bar(name, records[name]) for name in running or [max(newest, key=newest.__getitem__)]]
 
 
 def _is_running(records: Sequence[dict[str, Any]]) -> bool:
-    return any(record.get("total") is None or record["done"] < record["total"] for record in records)
+    unended = [record for record in records if not record.get("ended")]
+    return any(record.get("total") is None or record["done"] < record["total"] for record in unended)
 
 
 def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -75,21 +81,89 @@ def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def series_view(series: Series, *, per_rank: bool) -> dict[str, Any]:
-    """Return one series as JSON data. Values that are not finite become null, and ``bad_x`` lists their x values."""
+def seconds_left(ranks: Iterable[RankView]) -> float | None:
+    """Return the seconds that the slowest rank still needs, or None if no rank knows."""
+    left = [seconds for view in ranks if view.state == "running" and (seconds := _left_on(view)) is not None]
+    return max(left, default=None)
+
+
+def _left_on(view: RankView) -> float | None:
+    """Return the seconds that a rank still needs for its outermost loop, or None if they are unknown.
+
+    A loop without another one inside is not enough, because it may be one of many epochs.
+    """
+    loops = sorted((one for one in view.progress.values() if "started" in one), key=lambda one: one["started"])
+    running = next((place for place, loop in enumerate(loops) if not loop["ended"]), len(loops))
+    outer, inner = loops[running : running + 1], loops[running + 1 :]
+    if not inner or not outer[0]["total"]:
+        return None
+    # Usage is measured every few seconds. All times are from the rank's clock.
+    now = max(record["time"] for record in (*loops, view.usage) if record)
+    return _left(outer[0], inner, now)
+
+
+def _left(outer: dict[str, Any], inner: Sequence[dict[str, Any]], now: float) -> float | None:
+    """Return the seconds left in the loop ``outer``, or None until a part of its first step is done."""
+    # Finished steps are a better measure than the inner loops, because a step may consist of several inner loops.
+    done = outer["done"] or min(1.0, _share(inner))
+    if not done:
+        return None
+    measured = outer["time"] if outer["done"] else now
+    step: float = (measured - outer["started"]) / done
+    left: float = (outer["total"] - outer["done"]) * step - min(step, now - outer["time"])
+    return max(0.0, left)
+
+
+def _share(loops: Sequence[dict[str, Any]]) -> float:
+    """Return which part of the first loop is done. The others are inside it or follow it."""
+    if not loops:
+        return 0.0
+    first, *others = loops
+    if first["ended"]:
+        return 1.0
+    return (first["done"] + _share(others)) / first["total"] if first["total"] else 0.0
+
+
+def series_view(series: Series, started: float, *, per_rank: bool) -> dict[str, Any]:
+    """Return one series as JSON data. Values that are not finite become null, and ``bad_x`` lists their x values.
+
+    - ``started`` is the time from which the seconds in ``time`` are counted.
+    - ``lowest`` and ``highest`` are single values of a rank. The means of the points do not contain them, because a
+      point of a long run is the mean of many values.
+    """
+    points = series.points[-POINTS * 2 :]
+    epochs = [short(point.epoch) for point in points]
     return {
         "name": series.name,
         "x_label": series.x_label,
         "bad": series.bad,
         "bad_x": [short(point.x) for point in series.points if point.bad],
         "last": short(series.last),
-        **_line(series.points, ("mean", "low", "high")),
+        "lowest": short(series.low),
+        "highest": short(series.high),
+        **_line(points, ("mean", "low", "high")),
+        "time": [short(point.time - started) for point in points],
+        "epoch": epochs if series.x_label == "step" and any(epoch is not None for epoch in epochs) else [],
         "ranks": {str(rank): _line(points, ("mean",)) for rank, points in series.ranks.items()} if per_rank else None,
     }
 
 
+def extremes(series: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the lowest and the highest value of a series in a stored view, or None where there is no finite value.
+
+    The views of older releases contain only the lows and highs of the points that are drawn.
+    """
+    if "lowest" in series and "highest" in series:
+        return series["lowest"], series["highest"]
+    return _extreme(min, series.get("low")), _extreme(max, series.get("high"))
+
+
+def _extreme(best: Callable[..., float | None], values: Any) -> float | None:
+    numbers = [value for value in values if is_number(value)] if isinstance(values, list) else []
+    return best(numbers, default=None)
+
+
 def _line(points: Sequence[Point], parts: Sequence[str]) -> dict[str, list[float | None]]:
-    points = points[-POINTS * 2 :]
     return {"x": [short(point.x) for point in points]} | {
         part: [short(getattr(point, part)) for point in points] for part in parts
     }

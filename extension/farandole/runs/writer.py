@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+import secrets
 import stat
 import threading
 import time
@@ -21,6 +22,9 @@ from typing import Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
 from farandole.reading import SAFE, check_parents
+from farandole.runs.lifecycle.heartbeat import Heartbeat
+from farandole.runs.lifecycle.tombstones import is_deleted
+from farandole.runs.logs import OutputTimes, times_of
 from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
 FLUSH_SECONDS = 0.25
@@ -41,8 +45,13 @@ Text: TypeAlias = str | Callable[[], str]
 class Sink(Protocol):
     """Interface for storing the data of a run."""
 
-    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
-        """Append the content of the message at ``position`` to files of the run. ``texts`` is keyed by file name."""
+    def append(
+        self, texts: Mapping[str, str], position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
+        """Append the content of the message at ``position`` to files of the run. ``texts`` is keyed by file name.
+
+        Output for logs was printed at the time ``printed``, or now.
+        """
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run."""
@@ -64,7 +73,9 @@ class Renew(Protocol):
 class Nowhere:
     """The sink of a run that this process does not write to disk. It discards all data."""
 
-    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
+    def append(
+        self, texts: Mapping[str, str], position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
         """Do nothing."""
 
     def replace(self, name: str, text: Text) -> None:
@@ -92,6 +103,9 @@ class RunFiles:
     ) -> None:
         """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned, if any."""
         self.folder = folder
+        self._heartbeat = Heartbeat(folder)
+        self._exists = False
+        """Whether the folder has been created. If it is missing later, the user has deleted or moved the run."""
         self._numbers = dict(written or {})
         """The number of the last message that was added from each kernel, by kernel id. It may still be in memory."""
         self._positions: dict[str, dict[str, int]] = {}
@@ -100,6 +114,9 @@ class RunFiles:
 
         The recorded sizes must include all files, because `cut_back` truncates a file without a size to zero bytes.
         """
+        self._first_sizes: dict[str, int] = {}
+        """The sizes of the files before this object has written any of them."""
+        self._times = OutputTimes()
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()
@@ -124,9 +141,12 @@ class RunFiles:
         self._tell = tell
         self._renew = renew
         self.flush()
+        self._heartbeat.beat()
         self._thread.start()
 
-    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
+    def append(
+        self, texts: Mapping[str, str], position: JournalPosition | None = None, printed: float | None = None
+    ) -> None:
         """Append the content of one message to files of the run. ``texts`` is keyed by file name.
 
         The texts and the position are added under one lock, because ``positions.json`` must not count a message until
@@ -135,13 +155,22 @@ class RunFiles:
         with self._pending:
             for name, text in texts.items():
                 self._version += 1
-                waiting = self._appends.setdefault(name, bytearray())
-                waiting += text.encode("utf-8", "replace")
-                if self._failed_at is not None and name.startswith("logs/") and len(waiting) > LOG_LIMIT:
-                    del waiting[: len(waiting) - LOG_LIMIT]
+                data = text.encode("utf-8", "replace")
+                self._appends.setdefault(name, bytearray()).extend(data)
+                if name.startswith("logs/"):
+                    self._times.add(name, len(data), time.time() if printed is None else printed)
+                    self._limit(name)
             if position is not None:
                 kernel, number = position
                 self._numbers[kernel] = number
+
+    def _limit(self, log: str) -> None:
+        """While the files cannot be written, forget the beginning of a long log, and the times of what is kept."""
+        beyond = len(self._appends[log]) - LOG_LIMIT
+        if self._failed_at is not None and beyond > 0:
+            del self._appends[log][:beyond]
+            self._times.drop(log, beyond)
+            self._appends.pop(times_of(log), None)
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run at the next write. Readers see either the old content or the new content.
@@ -193,10 +222,11 @@ class RunFiles:
 
     def _flush_often(self) -> None:
         while not self._closed.wait(FLUSH_SECONDS):
+            self._heartbeat.beat()
             self.flush()
             self._bring_up_to_date(last=False)
         pause = threading.Event()
-        while self._has_unwritten():
+        while self._has_unwritten() and not is_deleted(self.folder):
             pause.wait(self._retry_seconds)
             self.flush(force=True)
 
@@ -219,16 +249,21 @@ class RunFiles:
         return f"Run {self.folder.name} is written again; none of its metrics are missing" if failed_before else None
 
     def _cannot_write(self, error: OSError) -> str:
+        if is_deleted(self.folder):
+            return f"Run {self.folder.name} has been deleted, so nothing more of it is written: {self.folder}"
         return (
             f"Run {self.folder.name} cannot be written: {error.strerror or error}: {self.folder}; metrics are kept in "
             "memory and written once it works again (free some space, or set FARANDOLE_RUNS to another folder)"
         )
 
     def _write_all(self) -> None:
+        self._check_folder()
+        sizes = self._known_sizes()
         with self._pending:
+            for name, lines in self._times.take(self._first_sizes).items():
+                self._appends.setdefault(name, bytearray()).extend(lines.encode())
             appends, self._appends, numbers = self._appends, {}, dict(self._numbers)
         try:
-            sizes = self._sizes = sizes_of(self.folder) if self._sizes is None else self._sizes
             for name in list(appends):
                 sizes[name] = self._append_now(name, appends[name])
                 del appends[name]
@@ -241,24 +276,40 @@ class RunFiles:
         # The positions are written last, because run.json contains results and notices from the same messages.
         positions = {"kernels": numbers, "sizes": dict(sizes)}
         if numbers and positions != self._positions:
-            write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
+            write_atomically(self.folder / POSITIONS, strict_json(positions).encode(), parents=False)
             self._positions = positions
+
+    def _check_folder(self) -> None:
+        """Create the folder before the first write. Later, raise OSError if it is missing, and do not create it again.
+
+        A folder that is created again would contain only the rest of a run that the user has deleted.
+        """
+        if not self._exists:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._exists = True
+        elif not self.folder.is_dir():
+            raise OSError(errno.ENOENT, "The folder of the run was deleted or moved", str(self.folder))
+
+    def _known_sizes(self) -> dict[str, int]:
+        if self._sizes is None:
+            self._sizes = sizes_of(self.folder)
+            self._first_sizes = dict(self._sizes)
+        return self._sizes
 
     def _replace_now(self, name: str) -> None:
         with self._pending:
             text = self._replaces[name]
         content = text if isinstance(text, str) else text()
-        _refuse_links(self.folder, name)
-        write_atomically(self.folder / name, content.encode("utf-8", "replace"), durable=name == RUN_FILE)
+        path = self._path_of(name)
+        durable = name == RUN_FILE
+        write_atomically(path, content.encode("utf-8", "replace"), durable=durable, parents=False)
         with self._pending:
             if self._replaces[name] is text:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> int:
         """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
-        path = self.folder / name
-        _refuse_links(self.folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self._path_of(name)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -269,22 +320,35 @@ class RunFiles:
         finally:
             os.close(descriptor)
 
+    def _path_of(self, name: str) -> Path:
+        """Return the path of a file of the run, and create its subfolder, but not the folder of the run.
 
-def _refuse_links(folder: Path, name: str) -> None:
-    """Raise OSError if a folder between ``folder`` and the file ``name`` is a link, for example to another run."""
-    try:
-        check_parents(folder, name)
-    except ValueError as exc:
-        raise OSError(errno.ELOOP, str(exc), str(folder / name)) from exc
+        Raises OSError if a folder between the folder of the run and the file is a link, for example to another run.
+        """
+        path = self.folder / name
+        try:
+            check_parents(self.folder, name)
+        except ValueError as exc:
+            raise OSError(errno.ELOOP, str(exc), str(path)) from exc
+        if path.parent != self.folder:
+            path.parent.mkdir(exist_ok=True)
+        return path
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, durable: bool = False, shared: bool = False, parents: bool = True
+) -> None:
     """Replace a file so that readers see either the old or the new content, even if this process crashes.
 
     If ``durable`` is true, this also applies after a power failure, which could otherwise leave an empty file.
+    If ``shared`` is true, several processes may replace the file at the same time, and the last one determines its
+    content. A process that crashes leaves its temporary file, which without ``shared`` the next call replaces.
+    If ``parents`` is true, missing folders are created.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    unique = f".{secrets.token_hex(8)}" if shared else ""
+    temporary = path.with_name(f".{path.name}{unique}.tmp")
     try:
         # The file must be new, because opening an existing link would write to its target, and a pipe could block.
         temporary.unlink(missing_ok=True)
@@ -300,12 +364,14 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
 
 
-def strict_json(value: Any, *, indent: int | None = None) -> str:
+def strict_json(value: Any, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
     """Encode a value as strict JSON. Floats that are not finite and objects of unknown types become strings.
 
     Unpaired surrogates, which file names and JSON may contain, become question marks, as UTF-8 cannot encode them.
     """
-    text = json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
+    text = json.dumps(
+        _strict(value), indent=indent, separators=separators, allow_nan=False, default=str, ensure_ascii=False
+    )
     return text.encode("utf-8", "replace").decode()
 
 

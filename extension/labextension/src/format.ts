@@ -2,7 +2,7 @@
 
 import { sum } from "d3-array";
 
-import type { GpuUsage, RunSummary } from "./wire";
+import type { ConfigValue, GpuUsage, RunSummary } from "./wire";
 
 const NOTHING = "–";
 
@@ -67,6 +67,11 @@ export function clock(time: number, now: Date, locale?: string): string {
   return `${date.toLocaleDateString(locale, { month: "short", day: "numeric" })}, ${hour}`;
 }
 
+/** Format a time in seconds since the epoch as the time of day with seconds. */
+export function preciseClock(time: number, locale?: string): string {
+  return new Date(time * 1000).toLocaleTimeString(locale);
+}
+
 /** Return `value` as a share of `total`, from 0 to 1, or null if either of them is unknown. */
 export function share(value: number | null, total: number | null): number | null {
   return value === null || !total ? null : Math.min(1, Math.max(0, value / total));
@@ -76,6 +81,13 @@ export function share(value: number | null, total: number | null): number | null
 export function gpuMemory(gpus: readonly GpuUsage[]): number | null {
   const known = gpus.map((gpu) => gpu.memory).filter((memory) => memory !== null);
   return known.length ? sum(known) : null;
+}
+
+/** Return a hyper-parameter as the user wrote it in Python. It is exact, unlike the values of series. */
+export function configText(value: ConfigValue | undefined): string {
+  if (value === undefined) return NOTHING;
+  if (value === null) return "None";
+  return typeof value === "boolean" ? (value ? "True" : "False") : String(value);
 }
 
 /** Return the name of a run, or the run's id if it has no name. */

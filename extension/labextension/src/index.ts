@@ -8,8 +8,13 @@
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
 import { ICompletionProviderManager } from "@jupyterlab/completer";
+import { IDefaultFileBrowser } from "@jupyterlab/filebrowser";
+import { ILauncher } from "@jupyterlab/launcher";
+import { IMainMenu } from "@jupyterlab/mainmenu";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
+import { ISettingRegistry } from "@jupyterlab/settingregistry";
+import { IStateDB } from "@jupyterlab/statedb";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { ITranslator, nullTranslator } from "@jupyterlab/translation";
 
@@ -19,9 +24,12 @@ import { addCommands } from "./plugins/commands";
 import { RankCompleter } from "./plugins/completer";
 import { contextOf } from "./plugins/context";
 import { markCells } from "./plugins/marks";
+import { addNotifications } from "./plugins/notifications";
 import { PanelWidget } from "./plugins/panel";
 import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
+import { addRunsPage } from "./plugins/runsPage";
+import { addTemplates } from "./plugins/templates";
 import { IPanelModel, PanelModel } from "./state/model";
 
 const model: JupyterFrontEndPlugin<IPanelModel> = {
@@ -49,6 +57,21 @@ const panel: JupyterFrontEndPlugin<void> = {
     app.shell.add(widget, "left", { rank: 550, type: "Farandole" });
     restorer?.add(widget, PANEL_ID);
   },
+};
+
+const runs: JupyterFrontEndPlugin<void> = {
+  id: Plugins.runs,
+  description: "Shows the table of all runs, a run or a comparison in the main area.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [ICommandPalette, ILayoutRestorer, IStateDB],
+  activate: (
+    app: JupyterFrontEnd,
+    state: IPanelModel,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null,
+    store: IStateDB | null,
+  ) => addRunsPage(app, state, { palette, restorer, store }),
 };
 
 const snippets: JupyterFrontEndPlugin<void> = {
@@ -109,4 +132,22 @@ const renderer: JupyterFrontEndPlugin<void> = {
   },
 };
 
-export default [model, panel, snippets, status, marks, completion, renderer];
+const notifications: JupyterFrontEndPlugin<void> = {
+  id: Plugins.notifications,
+  description: "Notifies the user when a run ends, fails, shows no activity or reports NaN.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [ISettingRegistry, ICommandPalette],
+  activate: addNotifications,
+};
+
+const templates: JupyterFrontEndPlugin<void> = {
+  id: Plugins.templates,
+  description: "Creates notebooks from templates: a card in the launcher, a command, and an entry in the Help menu.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [ILauncher, ICommandPalette, IMainMenu, IDefaultFileBrowser],
+  activate: addTemplates,
+};
+
+export default [model, panel, runs, snippets, status, marks, completion, renderer, notifications, templates];

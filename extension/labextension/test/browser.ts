@@ -16,6 +16,8 @@ class Observer {
 
 class DragEvent extends Event {}
 
+if (typeof Element !== "undefined") Element.prototype.setPointerCapture = () => undefined;
+
 Object.assign(globalThis, {
   TextDecoder,
   TextEncoder,

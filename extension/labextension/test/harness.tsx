@@ -23,6 +23,8 @@ export class Harness {
   readonly confirm = jest.fn(() => Promise.resolve(true));
   readonly openNotebook = jest.fn();
   readonly insertTraining = jest.fn();
+  readonly openPage = jest.fn();
+  readonly openLog = jest.fn();
   /** Functions that return the simulated server's responses, keyed by the name of the method of `Api`. */
   answers: Record<string, (...args: never[]) => unknown> = {};
 
@@ -36,8 +38,9 @@ export class Harness {
 
   /** Render the panel, or other content in its place, and open the websocket. */
   async open(visible = true, content: JSX.Element = <Panel />): Promise<void> {
-    const { model, confirm, openNotebook, insertTraining } = this;
-    const context: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
+    const { model, confirm, openNotebook, openLog, openPage, insertTraining } = this;
+    const own = { openNotebook, openLog, openPage, insertTraining };
+    const context: PanelContext = { model, trans, visible, confirm, ...own };
     await act(async () => {
       this.reactRoot.render(<PanelContextProvider value={context}>{content}</PanelContextProvider>);
       this.socket.onopen?.(new Event("open"));
@@ -112,7 +115,7 @@ export class Harness {
 
   async type(role: string, name: string, value: string): Promise<void> {
     const element = this.get(role, name) as HTMLInputElement;
-    const prototype = element instanceof HTMLSelectElement ? HTMLSelectElement.prototype : HTMLInputElement.prototype;
+    const prototype: unknown = Object.getPrototypeOf(element);
     await act(async () => {
       Object.getOwnPropertyDescriptor(prototype, "value")?.set?.call(element, value);
       element.dispatchEvent(new Event(element instanceof HTMLSelectElement ? "change" : "input", { bubbles: true }));
@@ -137,11 +140,14 @@ export class Harness {
           (this.answers[name] as ((...all: unknown[]) => unknown) | undefined)?.(...args),
         );
       };
-    const names = ["state", "startCluster", "scaleCluster", "stopCluster", "runs", "run", "stopRun"];
+    const clusters = ["startCluster", "scaleCluster", "stopCluster"];
+    const names = ["state", ...clusters, "runs", "table", "run", "usage", "stopRun", "editRun", "deleteRun"];
+    names.push("log", "logAt", "searchLogs");
     const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
     return {
       ...routes,
       csvUrl: (id: string) => `/csv/${id}`,
+      tensorBoardUrl: (id: string) => `/tensorboard/${id}`,
       openStream: () => this.socket,
     } as unknown as Api;
   }
@@ -159,7 +165,7 @@ export class Harness {
 
 const SELECTORS: Record<string, string> = {
   button: "button:not([role])",
-  textbox: "input:not([type]), input[type=text]",
+  textbox: "input:not([type]), input[type=text], textarea",
   number: "input[type=number]",
   checkbox: "input[type=checkbox]",
   combobox: "select",
@@ -167,12 +173,14 @@ const SELECTORS: Record<string, string> = {
   section: "section",
   list: "ul[aria-label]",
   searchbox: "input[type=search]",
+  table: "table",
   form: "form",
 };
 
 /** Return the accessible name of an element. This supports only the kinds of elements that the panel uses. */
 function accessibleName(element: HTMLElement): string {
-  const label = element.id && document.querySelector(`label[for="${element.id}"]`)?.textContent;
+  const own = element.id && document.querySelector(`label[for="${element.id}"]`);
+  const label = (own || element.closest("label"))?.textContent;
   return element.getAttribute("aria-label") ?? (label || element.textContent.trim());
 }
 

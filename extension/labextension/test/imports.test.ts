@@ -2,7 +2,7 @@
  * @jest-environment node
  */
 
-/** Checks the imports between modules, including those of types, and that folders stay small. */
+/** Checks the imports between modules, including those of types, and that folders of sources and tests stay small. */
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -10,7 +10,9 @@ import ts from "typescript";
 
 const SOURCES = join(__dirname, "../src");
 const MOST_MODULES = 14;
-const modules = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
+const modulesIn = (folder: string) =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
+const modules = modulesIn(SOURCES);
 
 /** Return the modules in `src` that a module imports. */
 function importsOf(name: string): string[] {
@@ -41,9 +43,12 @@ test("there is no circle of imports", () => {
   expect(finished.size).toBeGreaterThan(40);
 });
 
-test("no folder has many modules", () => {
+test.each<[string, string[]]>([
+  ["src", modules],
+  ["test", modulesIn(__dirname)],
+])("no folder in %s has many modules", (_, names) => {
   const counts = new Map<string, number>();
-  for (const name of modules) counts.set(dirname(name), (counts.get(dirname(name)) ?? 0) + 1);
+  for (const name of names) counts.set(dirname(name), (counts.get(dirname(name)) ?? 0) + 1);
   expect([...counts].filter(([, count]) => count > MOST_MODULES)).toEqual([]);
 });
 

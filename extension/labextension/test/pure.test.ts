@@ -180,8 +180,10 @@ describe("the status bar", () => {
 describe("subscriptions", () => {
   const log = { run: "a", rank: 0, worker: null, offset: -8000 };
   test("subscriptions are merged, each run and log once", () => {
-    const watch = watchOf([{ runs: ["b", "a"] }, { runs: ["a"], byRank: true, logs: [log] }, { logs: [log] }], {});
-    expect(watch).toEqual({ kind: "watch", seen: false, runs: ["a", "b"], by_rank: true, logs: [log] });
+    const followed = ["c", "a"];
+    const all = [{ runs: ["b", "a"] }, { runs: ["a"], byRank: true, logs: [log] }, { logs: [log], followed }];
+    const wanted = { runs: ["a", "b"], followed: ["a", "c"], by_rank: true, logs: [log] };
+    expect(watchOf(all, {})).toEqual({ kind: "watch", seen: false, ...wanted });
   });
   test("a known log continues at its end", () => {
     const known = { "run a 0": { text: "", offset: 0, next: 181, size: 181 } };
@@ -195,6 +197,7 @@ describe("subscriptions", () => {
     const many = Array.from({ length: 60 }, (_, n) => `20260921-0000${n + 10}`);
     const { runs: requested, logs } = watchOf([{ runs: many, logs: [log] }], {});
     expect([requested.length + logs.length, requested[0], requested.at(-1)]).toEqual([50, many[11], many[59]]);
+    expect(watchOf([{ followed: many, logs: [log] }], {}).followed).toEqual(many.slice(10));
   });
   test.each([
     [49, ["b"]],
@@ -205,9 +208,9 @@ describe("subscriptions", () => {
     expect(watchOf([{ runs: ["a", "b"], logs }], {}).runs).toEqual(left);
   });
   test("ended subscriptions are found", () => {
-    const before = watchOf([{ runs: ["a", "b"], logs: [log] }], {});
-    const after = watchOf([{ runs: ["b"] }], {});
-    expect(dropped(before, after)).toEqual({ runs: ["a"], logs: ["run a 0"] });
+    const before = watchOf([{ runs: ["a", "b"], followed: ["b", "c"], logs: [log] }], {});
+    const after = watchOf([{ runs: ["b"], followed: ["b"] }], {});
+    expect(dropped(before, after)).toEqual({ runs: ["a"], followed: ["c"], logs: ["run a 0"] });
     expect(isSame(before, after)).toBe(false);
   });
 });

@@ -11,7 +11,7 @@ import ts from "typescript";
 import { example, text } from "./examples";
 
 const SOURCE = join(__dirname, "../src/wire.ts");
-const PYTHON = join(__dirname, "../../farandole/server/panel/wire.py");
+const PYTHON = ["wire.py", "wire_routes.py"].map((name) => join(__dirname, "../../farandole/server/panel", name));
 const OPTIONS: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, target: ts.ScriptTarget.ES2023 };
 
 /** Compile a module as if it were beside `wire.ts`, and return the compiler's error messages. */
@@ -47,7 +47,9 @@ function typesHere(): Types {
 function typesThere(): Types {
   const found: Types = {};
   let keys: Record<string, string> = {};
-  const source = readFileSync(PYTHON, "utf8").replace(/\[\n +([^\]]*)\n\]/g, "[$1]");
+  const source = PYTHON.map((path) => readFileSync(path, "utf8"))
+    .join("\n")
+    .replace(/\[\n +([^\]]*)\n\]/g, "[$1]");
   for (const line of source.split("\n")) {
     const [, name, base] = /^class (\w+)\((\w+)\):/.exec(line) ?? [];
     if (name) found[name] = keys = base && base !== "TypedDict" ? { base } : {};

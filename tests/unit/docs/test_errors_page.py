@@ -58,7 +58,12 @@ NOT_FOR_USERS = {
     "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
     "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/runs/folder.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/runs/lifecycle/lock.py": {"raise TimeoutError(": "the refusal of the change has the reason"},
+    "extension/farandole/runs/lifecycle/tombstones.py": {
+        "raise OSError(": "the refusal of the deletion has the reason"
+    },
     "extension/farandole/runs/model.py": {'raise ValueError(f"run.json has no': DAMAGED},
+    "extension/farandole/runs/notes.py": {"raise UsageError(str(exc))": PASSED_ON},
     "extension/farandole/runs/writer.py": {"raise OSError(": HANDLED},
     "extension/farandole/server/journal/journals.py": {"raise ValueError(": BUG},
     "extension/farandole/server/panel/views.py": {"raise ValueError(": DAMAGED},
@@ -68,6 +73,11 @@ NOT_FOR_USERS = {
     "hub/engine_filter/engine.py": {"raise EngineError(": "the client gets the engine's answer"},
     "hub/host_routing.py": {"raise ValueError(": PART},
     "hub/process.py": {"raise TimeoutError(": HANDLED},
+    "hub/services/operators/client.py": {"raise HubRefusedError(": "the page shows the hub's own message"},
+    "hub/services/operators/handlers.py": {
+        "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text",
+        "raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, ": "the sentence itself says what to do",
+    },
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
     "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},

@@ -14,6 +14,7 @@ from spawner_config.deployment import HUB_PORT, PROXY_PORT
 from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS, front
 from spawner_config.kubernetes.profiles import PodNeeds
 from spawner_config.kubernetes.settings import KubernetesSettings, service_url
+from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.profiles.options import NOTEBOOK_BODY
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.settings import ROOT, Settings
@@ -78,6 +79,7 @@ def reaches(one_end: str, other_end: str, port: int) -> bool:
     ("one_end", "other_end", "port"),
     [
         ("proxy", "hub", HUB_PORT),
+        ("proxy", "hub", OPERATORS_PORT),
         ("server", "hub", HUB_PORT),
         ("server", "proxy", PROXY_PORT),
         ("hub", "server", SERVER_PORT),
@@ -93,6 +95,7 @@ def test_required_connections_are_allowed(one_end: str, other_end: str, port: in
     ("one_end", "other_end", "port"),
     [
         ("server", "proxy", 8001),
+        ("server", "hub", OPERATORS_PORT),
         ("server", "server", SERVER_PORT),
         ("server", "server", 29500),
         ("proxy", "server", 29500),

@@ -40,6 +40,7 @@ class Checkout:
         for name in ("package.json", "package-lock.json", "tsconfig.json", "src/index.ts"):
             (self.lab / name).write_text(name, encoding="utf-8")
         self.wire.write_text("Numbers: TypeAlias = list[float | None]\n", encoding="utf-8")
+        self.wire.with_name("wire_routes.py").write_text("Rank: TypeAlias = int\n", encoding="utf-8")
         for name in ("build.py", "wire_types.py"):
             shutil.copy(EXTENSION / "labextension" / name, self.lab)
         npm = folder / "bin" / "npm"
@@ -90,15 +91,15 @@ def test_the_wheel_contains_the_extension_and_names_its_installer(tmp_path: Path
         assert not [name for name in archive.namelist() if name.startswith("farandole/labextension/")]
 
 
-D3 = {"d3-array", "d3-color", "d3-format", "d3-interpolate", "d3-path", "d3-scale", "d3-shape"}
+BUNDLED = {"diff", "d3-array", "d3-color", "d3-format", "d3-interpolate", "d3-path", "d3-scale", "d3-shape"}
 IN_LAB = {"css-loader", "style-loader", "react", "farandole-tooling", "d3-time", "d3-time-format", "internmap"}
 
 
 def test_the_bundle_contains_third_party_code_with_its_licences() -> None:
     licences = EXTENSION / "farandole" / "labextension" / "static" / "third-party-licenses.json"
     packages = json.loads(licences.read_text(encoding="utf-8"))["packages"]
-    assert {"d3-scale", "d3-shape"} <= {package["name"] for package in packages} <= D3 | IN_LAB
-    assert all(package["extractedText"] for package in packages if package["name"] in D3)
+    assert {"d3-scale", "d3-shape", "diff"} <= {package["name"] for package in packages} <= BUNDLED | IN_LAB
+    assert all(package["extractedText"] for package in packages if package["name"] in BUNDLED)
 
 
 def test_a_wheel_without_the_extension_is_refused(tmp_path: Path) -> None:

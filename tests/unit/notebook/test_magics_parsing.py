@@ -27,7 +27,10 @@ class RememberingCluster:
         show(Block(ranks=(0, 1), stream="stdout", text="hi\n"))
         show(Block(ranks=(1,), stream="stdout", text="only one\n"))
 
-    def train(self, code, *, resume, name, elastic, options, **_others):
+    def train(self, code, *, resume, name, elastic, options, config, **_others):
+        if config:
+            self.calls.append(("config", config))
+            return
         if "script" in options:
             self.calls.append(("script", code, name, options))
             return
@@ -326,6 +329,17 @@ def test_a_run_is_elastic_on_request(shell, cluster, line, elastic):
 def test_invalid_elastic_options_are_refused(shell, cluster, line, message):
     with pytest.raises(UsageError, match=message):
         shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == []
+
+
+def test_hyperparameters_of_a_line_are_python_literals_or_texts(shell, cluster):
+    shell.run_cell_magic("distributed_train", "--config lr=1e-2 --config batch=64 --config name='a b'", "pass")
+    assert cluster.calls == [("config", {"lr": 0.01, "batch": 64, "name": "a b"})]
+
+
+def test_a_hyperparameter_needs_a_value(shell, cluster):
+    with pytest.raises(UsageError, match=r"`--config lr` has no value; write for example `--config lr=0.01`"):
+        shell.run_cell_magic("distributed_train", "--config lr", "pass")
     assert cluster.calls == []
 
 

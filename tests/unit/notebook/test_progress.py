@@ -32,6 +32,13 @@ def test_a_line_has_status_progress_and_metrics(run):
     assert "batches" not in progress_line(run)
 
 
+def test_a_line_has_the_time_left_of_nested_loops(run):
+    epochs = {"kind": "progress", "rank": 0, "time": 61.0, "name": "epochs", "done": 2, "total": 10, "rate": 1 / 30}
+    run.add_records(0, {**epochs, "started": 1.0, "ended": False})
+    run.add_records(0, {**epochs, "started": 61.0, "ended": False, "name": "batches", "done": 0})
+    assert "2 ranks · torch · about 4:00 left · " in progress_line(run)
+
+
 def test_lines_are_printed_less_and_less_often(run, monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0, time=time.time, monotonic=lambda: clock.now)
     monkeypatch.setattr(progress, "time", clock)

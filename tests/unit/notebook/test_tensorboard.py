@@ -30,6 +30,21 @@ def test_event_files_hold_every_report_of_every_rank(tmp_path):
     assert [(e.step, e.value) for e in events.Scalars("loss")] == [(step, step * 2.0) for step in range(50)]
 
 
+def test_event_files_hold_the_hyperparameters(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = start(tmp_path)
+    writer = TensorBoardWriter(run)
+    values = {"lr": 0.1, "name": "adam", "augment": True, "seed": None}
+    run.add_records(0, {"kind": "config", "rank": 0, "time": 1.0, "values": values})
+    run.finish(Status.FINISHED)
+    writer.close()
+    events = EventAccumulator(str(run.folder / "tensorboard" / "rank-0"))
+    events.Reload()
+    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    assert all(name in content for name in (b"lr", b"name", b"adam", b"augment"))
+
+
 def test_an_unwritable_folder_ends_only_the_event_files(tmp_path):
     (tmp_path / "runs").write_text("in the way")
     run = start(tmp_path)

@@ -71,6 +71,18 @@ def test_a_wrong_type_in_run_json_hides_no_other_run(store, key):
         store.find(BAD[:-1])
 
 
+@pytest.mark.parametrize("key", ["config", "overrides"])
+@pytest.mark.parametrize(
+    "value",
+    [[1], {"lr": [1]}, {"lr": {"a": 1}}, {"1st": 1}, {"a b": 1}, {"lr": "x" * 1001}, {f"p{n}": n for n in range(201)}],
+)
+def test_hyperparameters_of_another_type_hide_no_other_run(store, key, value):
+    write_run(store.folder, BAD, **{key: value})
+    assert listed(store) == [GOOD]
+    with pytest.raises(RunNotFoundError, match=f"'{key}' in run.json must be of type hyper-parameters, not"):
+        store.find(BAD)
+
+
 @pytest.mark.parametrize("key", HUGE)
 def test_a_huge_number_in_run_json_hides_no_other_run(store, key):
     write_run(store.folder, BAD, status="running", **{key: HUGE[key]})

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from farandole.exceptions import UsageError
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import LogTail, RunInfo
 from farandole.runs.run import Run
@@ -102,11 +103,29 @@ def test_the_axis_continues_if_steps_restart_with_an_epoch(places, expected):
 def test_envelope_keeps_count_and_extremes():
     envelope = Envelope(limit=4)
     for x in range(1000):
-        envelope.add(x, float(x % 7))
+        envelope.add(x, float(x % 7), 0.0, None)
     buckets = envelope.buckets.values()
     assert len(buckets) <= 4
     assert sum(bucket.count for bucket in buckets) == 1000
     assert (min(b.low for b in buckets), max(b.high for b in buckets)) == (0.0, 6.0)
+
+
+def config(run, rank, **values):
+    run.add_records(rank, {"kind": "config", "rank": rank, "time": 0.0, "values": values})
+
+
+def test_hyperparameters_of_rank_0_are_merged(run):
+    config(run, 0, lr=0.1, batch=64)
+    config(run, 1, lr=9.0, width=3)
+    config(run, 0, lr=0.2, augment=None)
+    assert run.config == {"lr": 0.2, "batch": 64, "augment": None}
+
+
+def test_a_message_with_too_many_hyperparameters_changes_nothing(run):
+    config(run, 0, lr=0.1)
+    with pytest.raises(UsageError, match="at most 200 hyper-parameters, not 201"):
+        config(run, 0, **{f"p{n}": n for n in range(200)})
+    assert run.config == {"lr": 0.1}
 
 
 def test_result_is_that_of_the_lowest_rank(run):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.folder import driver_is_gone, this_process
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.positions import POSITIONS, cut_back, sizes_of
-from farandole.runs.store import RunStore, load_run
+from farandole.runs.store import RunStore, load_run, load_runs
 from farandole.runs.writer import RunFiles, strict_json
 
 
@@ -139,6 +141,108 @@ def test_list_is_newest_first_and_skips_bad_folders(store):
 
 def test_list_of_a_missing_store_is_empty(store):
     assert store.list() == []
+    assert store.load_runs().empty
+
+
+def test_the_hyperparameters_of_the_line_and_of_the_cell_are_stored(store):
+    run = create(store, config={"lr": 0.01})
+    assert store.find(run.id).config == {"lr": 0.01}
+    run.add_records(0, {"kind": "config", "rank": 0, "time": 1.0, "values": {"lr": 0.01, "batch": 64}})
+    run.finish(Status.FINISHED)
+    info = store.find(run.id)
+    assert (info.config, info.overrides) == ({"lr": 0.01, "batch": 64}, {"lr": 0.01})
+
+
+def test_another_driver_keeps_the_hyperparameters(store):
+    first = create(store, config={"lr": 0.01})
+    about = json.loads(first.info.to_json())
+    record = {"kind": "config", "rank": 0, "time": 1.0, "values": {"lr": 0.01, "batch": 64}}
+    first.add_records(0, record, position=("kernel", 1))
+    first.let_go()
+    resumed = store.resume(about, "code")
+    resumed.add_records(0, {**record, "values": {"batch": 32}}, position=("kernel", 1))
+    resumed.add_records(0, {**record, "values": {"width": 8}}, position=("kernel", 2))
+    resumed.finish(Status.FINISHED)
+    info = store.find(first.id)
+    assert (info.config, info.overrides) == ({"lr": 0.01, "batch": 64, "width": 8}, {"lr": 0.01})
+
+
+def test_a_row_for_each_run(store):
+    one, two = create(store, name="one", config={"lr": 0.1}, cluster="c"), create(store, config={"batch": 64})
+    for rank in range(2):
+        report(one, rank, 1, 0.5 + rank)
+        report(two, rank, 1, math.nan)
+    for run in (one, two):
+        run.finish(Status.FINISHED)
+    rows = load_runs(store.folder).set_index("id")
+    basics = ["name", "status", "started", "seconds", "size", "backend", "cluster"]
+    assert list(rows.columns[:7]) == basics
+    assert sorted(rows.columns[7:]) == ["config.batch", "config.lr", "highest.loss", "lowest.loss", "series.loss"]
+    assert rows.loc[one.id][["name", "status", "size", "config.lr", "series.loss"]].tolist() == [
+        "one", "finished", 2, 0.1, 1.0
+    ]  # fmt: skip
+    assert rows.loc[one.id, ["lowest.loss", "highest.loss"]].tolist() == [0.5, 1.5]
+    assert rows.loc[one.id, "seconds"] == one.ended - one.started
+    assert math.isnan(rows.loc[two.id, "config.lr"])
+    assert math.isnan(rows.loc[two.id, "series.loss"])
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"series": [{"name": "loss"}]}', '{"series": 5}', None])
+def test_without_a_readable_view_the_reports_are_read(store, content):
+    run = create(store)
+    report(run, 0, 1, 0.25)
+    run.finish(Status.FINISHED)
+    view = run.folder / "view.json"
+    view.unlink() if content is None else view.write_text(content)
+    assert store.load_runs()["series.loss"].tolist() == [0.25]
+
+
+@pytest.mark.parametrize("stored", ["view", "view without extremes", "no view"])
+def test_the_best_values_of_a_long_run_are_those_of_single_reports(store, stored):
+    run = create(store)
+    for step in range(10_000):
+        report(run, 0, step, -7.0 if step == 5_003 else 9.0 if step == 5_004 else 1.0)
+    run.finish(Status.FINISHED)
+    view = run.folder / "view.json"
+    content = json.loads(view.read_text())
+    assert min(content["series"][0]["mean"]) > 0.5
+    if stored == "view without extremes":
+        series = [{key: one[key] for key in one.keys() - {"lowest", "highest"}} for one in content["series"]]
+        view.write_text(json.dumps({**content, "series": series}))
+    if stored == "no view":
+        view.unlink()
+    [row] = store.load_runs().to_dict("records")
+    assert [row[f"{part}.loss"] for part in ("series", "lowest", "highest")] == [1.0, -7.0, 9.0]
+
+
+def test_without_pandas_the_error_names_the_remedy(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    run = create(store)
+    report(run, 0, 1, 0.25)
+    run.finish(Status.FINISHED)
+    for frame in (store.load_runs, run.dataframe):
+        with pytest.raises(UsageError, match="need pandas, .*run `%pip install pandas`"):
+            frame()
+
+
+def test_with_a_view_the_reports_are_not_read(store):
+    run = create(store)
+    report(run, 0, 1, 0.25)
+    run.finish(Status.FINISHED)
+    (run.folder / "metrics" / "rank-0.jsonl").write_text("")
+    assert store.load_runs()["series.loss"].tolist() == [0.25]
+
+
+def test_a_row_of_a_lost_run_has_no_duration_and_an_unreadable_run_has_no_row(store):
+    lost = create(store)
+    lost.let_go()
+    record = json.loads((lost.folder / "run.json").read_text())
+    (lost.folder / "run.json").write_text(json.dumps({**record, "driver": {**record["driver"], "started": 1.0}}))
+    (store.folder / "bad").mkdir()
+    with pytest.warns(UserWarning, match="left out"):
+        rows = store.load_runs()
+    assert rows["status"].tolist() == ["lost"]
+    assert rows["seconds"].isna().all()
 
 
 def test_find_by_id_prefix_and_name(store):
@@ -193,6 +297,33 @@ def test_an_unwritable_folder_is_reported_once_and_nothing_is_lost(store, tmp_pa
     assert "written again" in run.notices[1]
     assert len(store.load_run(run.id)) == 10
     assert store.load(run.id).notices == run.notices
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_folder_that_is_gone_is_not_created_again(store, tmp_path, deleted):
+    run = create(store)
+    report(run, 0, 0, 1.0)
+    run.flush()
+    if deleted:
+        with marked_as_deleted(run.folder):
+            run.folder.rename(tmp_path / "elsewhere")
+    else:
+        run.folder.rename(tmp_path / "elsewhere")
+    report(run, 0, 1, 1.0)
+    run.finish(Status.FINISHED)
+    expected = (
+        "has been deleted, so nothing more" if deleted else "cannot be written: The folder of the run was deleted"
+    )
+    assert [expected in notice for notice in run.notices] == [True]
+    assert not run.folder.exists()
+    assert len(run.dataframe()) == 2
+    if not deleted:
+        (tmp_path / "elsewhere").rename(run.folder)
+        give_up = time.monotonic() + 20
+        while "written again" not in run.notices[-1]:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        assert len(store.load_run(run.id)) == 2
 
 
 def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):

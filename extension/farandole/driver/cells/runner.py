@@ -36,7 +36,8 @@ from farandole.driver.recovery.reattach import (
     until_caught_up,
 )
 from farandole.driver.workers.worker import Progress
-from farandole.exceptions import RankError
+from farandole.exceptions import RankError, RunNotFoundError
+from farandole.hyperparameters import Hyperparameter
 from farandole.protocol import Status
 from farandole.runs.logs import RankLogs
 from farandole.runs.model import RankStatus, RunInfo
@@ -60,6 +61,7 @@ class TrainRequest:
     code: str
     name: str | None = None
     backend: str | None = None
+    config: Mapping[str, Hyperparameter] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     resume: str | None = None
     elastic: Elastic | None = None
@@ -226,6 +228,7 @@ class CellRunner:
             backend=backend,
             size=size,
             workers=[kernel.worker.name for kernel in self._core.group.kernels],
+            config=request.config,
             options=request.options,
             versions=self._core.versions,
             resumed_from=source.id if source else None,
@@ -248,7 +251,7 @@ class CellRunner:
         return Cell(
             code=_code(run),
             sink=sink,
-            before=rank_calls.begin(run.id, str(run.folder), resume, rule),
+            before=rank_calls.begin(run.id, str(run.folder), resume, rule, run.info.overrides),
             after=rank_calls.end(),
             mark={"run": run.id, "about": about(run, elastic)},
             place=place_of(run.code),
@@ -289,7 +292,11 @@ class CellRunner:
     async def _take_up(self, found: FoundRun) -> None:
         # If another driver leads the run, then that driver writes the run's files and releases the ranks.
         led, readers = await is_led(found, self.store), found.readers(self._core.router.to_run)
-        background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
+        try:
+            background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
+        except RunNotFoundError as exc:
+            self._progress(str(exc))
+            return
         await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
         if not await until_caught_up(readers, CATCH_UP_SECONDS):
             self._progress(f"run {found.id} has a long journal; its beginning is still being read")
@@ -324,7 +331,7 @@ class CellRunner:
             if kind == "stream":
                 self._logs.add(rank, content["text"])
                 if run is not None:
-                    run.add_log(rank, content["text"], position)
+                    run.add_log(rank, content["text"], position, content["printed"])
 
         return take
 

@@ -29,6 +29,7 @@ from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import CELL_PLACE, COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
 from farandole.runs.positions import JournalPosition
+from farandole.times import parsed_time
 
 Deaths: TypeAlias = Callable[[], None]
 """A callback that is called once, if the kernel dies before `RankKernel.close` is called."""
@@ -329,6 +330,9 @@ class RankKernel:
         position = None if number is None else (self.kernel_id, int(number))
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
+        if kind == "stream":
+            # Output from a journal arrives long after the rank has printed it.
+            content["printed"] = parsed_time(header.get("date"))
         if kind == "status" and content["execution_state"] == "dead":
             # While the journal is being read, ignore a death that the websocket reports. The journal will report the
             # same death after all other messages.

@@ -9,8 +9,11 @@ checks that both modules agree.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from farandole.hyperparameters import Hyperparameter
 
 T = TypeVar("T")
 
@@ -57,8 +60,14 @@ def open_store(host: str) -> RankCall[int]:
     return RankCall("open_store", (host,))
 
 
-def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> RankCall[None]:
-    return RankCall("begin", (run_id, folder, resume, lr_rule))
+def begin(
+    run_id: str,
+    folder: str = "",
+    resume: str = "",
+    lr_rule: str = "",
+    overrides: Mapping[str, Hyperparameter] | None = None,
+) -> RankCall[None]:
+    return RankCall("begin", (run_id, folder, resume, lr_rule, overrides))
 
 
 def run_script(code: str, path: str, arguments: list[str]) -> RankCall[None]:

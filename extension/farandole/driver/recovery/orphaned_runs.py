@@ -233,4 +233,4 @@ async def _complete_from_journals(store: RunStore, info: RunInfo) -> Run:
 
 def _take(run: Run, rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:
     if kind == "stream":
-        run.add_log(rank, content["text"], position)
+        run.add_log(rank, content["text"], position, content["printed"])

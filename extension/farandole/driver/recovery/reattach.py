@@ -17,7 +17,8 @@ from farandole.driver.workers.journal import JournalInfo
 from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
-from farandole.runs.folder import this_process
+from farandole.runs.folder import driver_is_gone, this_process
+from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
@@ -113,10 +114,12 @@ class FoundRun:
     def is_led(self, store: RunStore) -> bool:
         """Return whether a driver is still reading the journals or connected to the ranks.
 
-        The result may stay true for a while after the driver's process has ended, until the workers notice.
+        The result may stay true for a while after the driver's process has ended, until the workers notice. The workers
+        are right about a driver on another host that gives no sign of life: only its connection to the storage is lost.
         """
         seems = any(journal.led for _, journal in self.journals)
-        return seems and self._status_in(store) is not Status.LOST
+        info = self._info_in(store)
+        return seems and (info is None or info.status is not Status.LOST or not driver_is_gone(info.driver))
 
     def may_be_led(self, store: RunStore) -> bool:
         """Return whether the run may have another driver that is still running but is reopening its connections."""
@@ -139,13 +142,20 @@ class FoundRun:
         return [rank for rank in range(int(self.about["run"]["size"])) if rank not in known]
 
     def is_news(self, store: RunStore) -> bool:
-        """Return whether the store does not yet contain the end of the run."""
-        status = self._status_in(store)
-        return status is None or not status.ended or status is Status.LOST or self.ended is None
+        """Return whether the store does not yet contain the end of the run, and the user has not deleted the run.
 
-    def _status_in(self, store: RunStore) -> Status | None:
+        A run that continues is always news, even if a server that did not know this has deleted its folder.
+        """
+        if self.ended is None:
+            return True
+        info = self._info_in(store)
+        if info is None:
+            return not store.has_deleted(self.id)
+        return not info.status.ended or info.status is Status.LOST
+
+    def _info_in(self, store: RunStore) -> RunInfo | None:
         try:
-            return store.find(self.id).status
+            return store.find(self.id)
         except RunNotFoundError:
             return None
 
@@ -198,10 +208,15 @@ def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
     """Create the `Run` for a found run. Its readers add the messages. With `write`, this driver continues its files.
 
     Messages from ranks whose workers are lost exist only in these files.
+
+    Raises RunNotFoundError if the run has ended and the user has deleted it.
     """
-    make = store.resume if write else store.follow
+    run, code = found.about["run"], found.about["code"]
     # The ranks of an elastic run change their numbers, so no rank is permanently missing.
-    return make(found.about["run"], found.about["code"], missing=() if found.elastic else found.missing)
+    missing = () if found.elastic else found.missing
+    if not write:
+        return store.follow(run, code, missing=missing)
+    return store.resume(run, code, missing=missing, continues=found.ended is None)
 
 
 async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:

@@ -16,6 +16,7 @@ EXPERIMENT = "farandole"
 
 _STATUS = {Status.FINISHED: "FINISHED", Status.FAILED: "FAILED", Status.LOST: "FAILED", Status.INTERRUPTED: "KILLED"}
 _MOST_METRICS = 1000  # MLflow refuses larger batches.
+_MOST_PARAMETERS = 100
 _MOST_CHARACTERS = 5000  # MLflow refuses longer values of parameters and tags.
 
 
@@ -68,15 +69,24 @@ class MLflowTracker(Tracker):
             self._client.log_batch(self._id, metrics=metrics[first : first + _MOST_METRICS])
 
     def close(self, run: Run) -> None:
-        """Send the final status if the run has ended, and then the code and ``run.json``, which has the notices.
+        """Send the hyper-parameters, the final status if the run has ended, and then the code and ``run.json``.
 
+        The hyper-parameters come at the end, because MLflow refuses a second value of a parameter.
         Files come last, because servers often keep them in another store, for which this environment may lack a client.
         """
+        self._send_config(run)
         if run.status.ended:
             self._client.set_tag(self._id, "farandole.notices", "\n".join(run.notices)[:_MOST_CHARACTERS])
             self._client.set_terminated(self._id, _STATUS[run.status], int((run.ended or 0) * 1000))
         self._client.log_text(self._id, run.code, "code.py")
         self._client.log_text(self._id, run.info.to_json(), "run.json")
+
+    def _send_config(self, run: Run) -> None:
+        from mlflow.entities import Param
+
+        params = [Param(f"config.{_word(name)}", value) for name, value in _texts(run.config).items()]
+        for first in range(0, len(params), _MOST_PARAMETERS):
+            self._client.log_batch(self._id, params=params[first : first + _MOST_PARAMETERS])
 
 
 def _parameters(run: Run) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class WandbTracker(Tracker):
         self._process.send("log", [row for report in reports for row in self._rows(report)])
 
     def close(self, run: Run) -> None:
-        """Send ``run.json``, the notices about lost ranks, and the outcome."""
+        """Send the hyper-parameters, ``run.json``, the notices about lost ranks, and the outcome."""
+        self._process.send("configure", run.config)
         self._process.send("save", {"run.json": run.info.to_json()})
         self._process.send("summarize", {"notices": list(run.notices), "status": str(run.status)})
         self._process.send("finish", 0 if run.status is Status.FINISHED else 1)

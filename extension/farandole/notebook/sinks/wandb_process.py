@@ -4,7 +4,7 @@ W&B has a process of its own because it changes the kernel of a notebook: it kee
 ends, stops the clock of the run at the end of each cell, and reads its settings only once.
 
 Each line of the input is a JSON list of a method of `Recorder` and its argument: first `open`, then any number of
-`save` and `log`, and at the end `summarize` and `finish`.
+`save` and `log`, and at the end `configure`, `summarize` and `finish`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Recorder:
         """Add rows to the history of the run."""
         for row in rows:
             self._run.log(row)
+
+    def configure(self, values: dict[str, Any]) -> None:
+        """Add values to the configuration of the run, and replace those with the same names."""
+        self._run.config.update(values, allow_val_change=True)
 
     def summarize(self, values: dict[str, Any]) -> None:
         """Set values of the summary."""

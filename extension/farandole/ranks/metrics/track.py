@@ -44,6 +44,7 @@ class Progress:
         self._counts_samples = False
         self._clock = clock
         self._started = self._shown = clock()
+        self._began = time.time()
         self._shown_done = 0
         self._step_seconds: float | None = None
 
@@ -60,7 +61,7 @@ class Progress:
         return self._clock() - self._shown >= SECONDS_BETWEEN
 
     def record(self) -> dict[str, Any]:
-        """Return a progress record.
+        """Return a progress record. ``started`` and ``time`` are in seconds since the epoch.
 
         ``step_seconds`` is the mean duration of a step since the last record. If no step has finished since then, the
         previous value is kept, because a loop's last record often follows immediately after another record.
@@ -74,6 +75,8 @@ class Progress:
             "kind": Kind.PROGRESS,
             "rank": context.rank(),
             "time": time.time(),
+            "started": self._began,
+            "ended": self.ended,
             "name": self.name,
             "done": self.done,
             "total": self.total,

@@ -1,4 +1,4 @@
-"""Samples the resource usage of this process: CPU, memory and, if torch uses one, the GPU."""
+"""Samples the resource usage of this process: CPU, memory, the machine's network and, if torch uses one, the GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def sample(rank: int) -> dict[str, Any]:
-    """Return a usage record. The CPU usage is in percent of one core since the last sample, and memory is in bytes."""
+    """Return a usage record.
+
+    The CPU usage is in percent of one core since the last sample, and memory is in bytes. The network traffic is that
+    of the machine or container, in bytes per second since the last sample.
+    """
     process = _process()
     record = {
         "kind": protocol.Kind.USAGE,
@@ -23,7 +27,7 @@ def sample(rank: int) -> dict[str, Any]:
         "cpu_percent": process.cpu_percent(),
         "memory_bytes": process.memory_info().rss,
     }
-    return record | _gpu()
+    return record | _network().rates() | _gpu()
 
 
 @functools.cache
@@ -33,6 +37,37 @@ def _process() -> psutil.Process:
     process = psutil.Process()
     process.cpu_percent()  # the first call only starts the interval and returns 0
     return process
+
+
+class Network:
+    """Measures the network traffic of this machine or container, without the loopback interface."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic(), self._totals()
+
+    def rates(self) -> dict[str, Any]:
+        """Return the bytes received and sent per second since the last call, or nothing if they are unknown."""
+        (then, before), (now, totals) = self._last, (time.monotonic(), self._totals())
+        self._last = now, totals
+        if not before or not totals or now <= then:
+            return {}
+        received, sent = (max(0, total - old) / (now - then) for total, old in zip(totals, before, strict=True))
+        return {"received_bytes": round(received), "sent_bytes": round(sent)}
+
+    def _totals(self) -> tuple[int, ...]:
+        import psutil
+
+        try:
+            counters = psutil.net_io_counters(pernic=True, nowrap=False)
+        except OSError:
+            return ()
+        outer = [counter for name, counter in counters.items() if name != "lo"]
+        return sum(one.bytes_recv for one in outer), sum(one.bytes_sent for one in outer)
+
+
+@functools.cache
+def _network() -> Network:
+    return Network()
 
 
 def _gpu() -> dict[str, Any]:

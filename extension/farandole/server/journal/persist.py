@@ -9,7 +9,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from farandole.protocol import LEFT_RECORDS, Status
+from farandole.protocol import DELETED_RUNS, LEFT_RECORDS, Status
 from farandole.reading import check_parents, open_new, read_json
 from farandole.server.journal.journal import Journal
 
@@ -17,18 +17,24 @@ from farandole.server.journal.journal import Journal
 async def persist(journal: Journal) -> bool:
     """Write an ended journal to the run's folder, unless a driver has already recorded there that the run has ended.
 
-    Returns True if the folder then contains the journal or the driver's record. Returns False if the run has no
-    folder, or if the folder cannot be reached from this machine or cannot be written.
+    Returns True if the folder then contains the journal or the driver's record, and if the user has deleted the run.
+    Returns False if the run has no folder, or if the folder cannot be reached from this machine or cannot be written.
     """
     folder = journal.about.get("folder")
     if not folder:
         return False
     try:
+        if await asyncio.to_thread(_is_deleted, Path(folder)):
+            return True
         if await asyncio.to_thread(_is_running, Path(folder)):
             await _write(journal, Path(folder) / LEFT_RECORDS)
     except (OSError, ValueError, KeyError):
         return False
     return True
+
+
+def _is_deleted(folder: Path) -> bool:
+    return os.path.lexists(folder.parent / DELETED_RUNS / folder.name)
 
 
 def _is_running(folder: Path) -> bool:

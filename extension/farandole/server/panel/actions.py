@@ -13,6 +13,8 @@ from farandole.driver.core.pool import worker_name
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import DeadlineError, FarandoleError
+from farandole.protocol import Status
+from farandole.runs.lifecycle.heartbeat import SILENT_SECONDS
 from farandole.runs.model import RunInfo
 from farandole.runs.store import RunStore
 from farandole.server.panel.cluster_monitor import ClusterMonitor
@@ -107,7 +109,7 @@ class Actions:
             job = asyncio.to_thread(self._attach_and_stop, info)
             await self._soon(info.cluster, PendingAction(kind="run"), job)
         else:
-            raise RefusedError("failed", f"run {info.id} is not active: it is {info.status}")
+            raise RefusedError("failed", _nothing_to_stop(info))
 
     def _attach_and_stop(self, info: RunInfo) -> None:
         client = self._source().client
@@ -183,3 +185,12 @@ class Actions:
         """Raise RefusedError if an action on the cluster is in progress."""
         if name in self._tasks:
             raise RefusedError("failed", f"cluster {name!r} is being changed; try again when that is done")
+
+
+def _nothing_to_stop(info: RunInfo) -> str:
+    if info.status is not Status.RUNNING:
+        return f"run {info.id} is not active: it is {info.status}"
+    return (
+        f"neither a driver nor a worker of run {info.id} answers, so there is nothing to stop; the run counts as lost "
+        f"{SILENT_SECONDS / 60:.0f} minutes after the last sign of life of its driver, and can then be deleted"
+    )

@@ -7,27 +7,34 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from farandole.reading import open_regular, reason
+from farandole.protocol import Kind, is_number
+from farandole.reading import Version, open_regular, reason, size_of, versions_of
 from farandole.runs.folder import add_valid, parsed_line, tail
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
 from farandole.runs.run import Run
-from farandole.runs.view import view_of
+from farandole.runs.view import series_view, view_of
 from farandole.runs.view_files import LINES, VIEW
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
 """How many bytes of reports are read to make a view. If a run has more, evenly spaced blocks are read."""
 BLOCK = 8_192
 KEPT_SECONDS = 30.0
-
-Version = tuple[int, ...]
+USAGE = {
+    "cpu": "cpu_percent",
+    "memory": "memory_bytes",
+    "gpu": "gpu_percent",
+    "gpu_memory": "gpu_memory_bytes",
+    "received": "received_bytes",
+    "sent": "sent_bytes",
+}
+"""The key of the values in usage records, by the name of the series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +52,10 @@ class Charts:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}
         self._making = threading.Lock()
 
-    def version(self, info: RunInfo, *, by_rank: bool = False) -> Version:
+    def version(self, info: RunInfo, *, by_rank: bool = False) -> tuple[Version, ...]:
         """Return a version that changes whenever the view of a run changes: the times and sizes of the run's files."""
-        paths = [info.folder / name for name in (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))]
-        return tuple(number for path in paths for number in _stat(path))
+        names = (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))
+        return versions_of(info.folder / name for name in names)
 
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
         """Return the view of a run. If ``by_rank`` is True, each series contains a line for each rank."""
@@ -77,11 +84,13 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
     ]
     return {
         **view,
+        "name": summary["name"],
         "status": summary["status"],
         "ended": ended,
         "error": summary["error"],
         "notices": [*info.notices, *(notice for notice in view["notices"] if notice not in info.notices)],
         "elapsed": math.floor(summary["seconds"]),
+        "seconds_left": None if ended else view["seconds_left"],
         "progress": [] if ended else view["progress"],
         "ranks": ranks,
     }
@@ -98,11 +107,29 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
         sampling.read(rank, name, SAMPLE_BYTES // len(files))
     for rank, name in rank_files(info.folder, "usage", ".jsonl"):
         sampling.read(rank, name, BLOCK)
-    for rank, name in rank_files(info.folder, "logs", ".log"):
+    logs = list(rank_files(info.folder, "logs", ".log"))
+    for rank, name in logs:
         with sampling.noticing():
             sampling.run.add_log(rank, tail(info.folder, name))
     view = view_of(sampling.run, time.time(), per_rank=by_rank)
+    # The tail of a log may have the same size after more output.
+    view["output_bytes"] = sum(size_of(info.folder / name) for _, name in logs)
     return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
+
+
+def usage(info: RunInfo, *, by_rank: bool = False) -> wire_routes.RunUsage:
+    """Return the usage of a run's ranks over time, reading at most `SAMPLE_BYTES` of records.
+
+    Files that cannot be read are omitted and reported in the notices.
+    """
+    sampling = _UsageSampling(info)
+    files = list(rank_files(info.folder, "usage", ".jsonl"))
+    for rank, name in files:
+        sampling.read(rank, name, SAMPLE_BYTES // len(files))
+    found = [series_view(one, info.started, per_rank=by_rank) for one in sampling.run.series(by_rank=by_rank)]
+    series = [cast("wire.Series", {**one, "x_label": "seconds", "time": []}) for one in found]
+    notices = [notice for notice in sampling.run.notices if notice not in info.notices]
+    return {"id": info.id, "notices": notices, "series": series}
 
 
 class _Sampling:
@@ -139,6 +166,17 @@ class _Sampling:
         add_valid(self.run, rank, record)
 
 
+class _UsageSampling(_Sampling):
+    """Fills a run with its usage records as if they were reports, with the seconds since its start as steps."""
+
+    def _add(self, rank: int, record: dict[str, Any]) -> None:
+        time = record.get("time")
+        if is_number(time):
+            values = {name: record[key] for name, key in USAGE.items() if is_number(record.get(key))}
+            step = max(0, int(time - self.run.info.started))
+            super()._add(rank, {**record, "kind": Kind.REPORT, "step": step, "epoch": None, "values": values})
+
+
 def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
     """Yield the records of a file. From a file longer than ``share`` bytes, read only evenly spaced blocks."""
     size = os.fstat(file.fileno()).st_size
@@ -156,10 +194,3 @@ def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     return (record for line in lines if (record := parsed_line(line)) is not None)
-
-
-def _stat(path: Path) -> Version:
-    with suppress(OSError):
-        stat = path.lstat()
-        return (stat.st_mtime_ns, stat.st_size)
-    return (0, 0)

@@ -53,6 +53,17 @@ class ClusterMonitor:
         """True while a worker is starting or stopping."""
         return any(server.get("pending") for server in self.snapshot.servers.values())
 
+    def unsure(self, cluster: str) -> str | None:
+        """Return why the active runs of a cluster may be unknown, or None if all its workers have named their runs."""
+        if self.workers is None:
+            return None
+        if self.error is not None:
+            return f"its workers cannot be asked ({self.error})"
+        if self.user is None:
+            return "the hub has not answered yet"
+        silent = next((name for name in self.snapshot.members(cluster) if name not in self.snapshot.answers), None)
+        return None if silent is None else f"worker {silent} does not answer"
+
     async def refresh(self, *, hub_seconds: float = HUB_SECONDS, worker_seconds: float = WORKER_SECONDS) -> None:
         """Poll the hub, the workers and the drivers once. Servers that do not respond in time keep their last state."""
         async with self._refreshing:

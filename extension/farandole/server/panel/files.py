@@ -28,11 +28,9 @@ def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES
 
     Raises RunNotFoundError if the run has no such rank, and RunUnreadableError if the log cannot be read.
     """
-    name = f"logs/rank-{rank}.log"
-    if not is_rank(rank) or (rank >= info.size and not (info.folder / name).exists()):
-        raise RunNotFoundError(f"run {info.id!r} has no rank {rank}; it has the ranks 0-{info.size - 1}")
+    check_rank(info, rank)
     try:
-        begin, size, data = _read_chunk(info.folder, name, offset, min(limit, LOG_CHUNK_BYTES))
+        begin, size, data = _read_chunk(info.folder, log_of(rank), offset, min(limit, LOG_CHUNK_BYTES))
     except (OSError, ValueError) as exc:
         raise RunUnreadableError(f"the log of rank {rank} of run {info.id!r} cannot be read: {reason(exc)}") from exc
     return {
@@ -44,6 +42,17 @@ def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES
         "size": size,
         "text": data.decode("utf-8", "replace"),
     }
+
+
+def check_rank(info: RunInfo, rank: int) -> None:
+    """Check that a run has a rank. Raises RunNotFoundError if it does not."""
+    if not is_rank(rank) or (rank >= info.size and not (info.folder / log_of(rank)).exists()):
+        raise RunNotFoundError(f"run {info.id!r} has no rank {rank}; it has the ranks 0-{info.size - 1}")
+
+
+def log_of(rank: int) -> str:
+    """Return the name of the file with the output of a rank."""
+    return f"logs/rank-{rank}.log"
 
 
 def _read_chunk(folder: Path, name: str, offset: int, limit: int) -> tuple[int, int, bytes]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, runs
+from farandole.server.panel.routes import clusters, logs, runs, table, templates
 from farandole.server.panel.routes.stream import EventsHandler
+from farandole.server.panel.table.deletion import remove_leftovers
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -28,13 +30,20 @@ def add_panel(serverapp: ServerApp) -> Panel:
         ("clusters", clusters.ClustersHandler),
         (f"clusters/{SEGMENT}", clusters.ClusterHandler),
         (f"clusters/{SEGMENT}/workers/{SEGMENT}/log", clusters.WorkerLogHandler),
+        ("table", table.TableHandler),
         ("runs", runs.RunsHandler),
-        (f"runs/{SEGMENT}", runs.RunHandler),
+        (f"runs/{SEGMENT}", table.ChangeableRunHandler),
         (f"runs/{SEGMENT}/series", runs.SeriesHandler),
-        (f"runs/{SEGMENT}/logs/([0-9]+)", runs.RankLogHandler),
+        (f"runs/{SEGMENT}/usage", runs.UsageHandler),
+        (f"runs/{SEGMENT}/logs/([0-9]+)", logs.RankLogHandler),
+        (f"runs/{SEGMENT}/search", logs.SearchHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),
+        ("templates", templates.TemplatesHandler),
+        (f"templates/{SEGMENT}", templates.TemplateHandler),
     ]
     handlers = [(url_path_join(base, path), handler, {"panel": panel}) for path, handler in routes]
     serverapp.web_app.add_handlers(".*$", handlers)
+    # The removal of a large run may take long, and nothing waits for it.
+    Thread(target=remove_leftovers, args=(panel.store.folder,), name="farandole-leftovers", daemon=True).start()
     return panel

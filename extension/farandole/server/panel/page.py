@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -12,6 +13,7 @@ from farandole.exceptions import FarandoleError, RunNotFoundError, UsageError
 from farandole.protocol import is_rank
 from farandole.server.panel import wire
 from farandole.server.panel.files import read_log
+from farandole.server.panel.following import Following
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import problem
 
@@ -36,6 +38,7 @@ class Page:
         self._panel = panel
         self._send = send
         self._runs: dict[str, RunSubscription] = {}
+        self._followed: dict[str, Following] = {}
         self._logs: dict[tuple[str, int, str], LogSubscription] = {}
         self._sent: dict[str, Hashable] = {}
         self._beaten = time.monotonic()
@@ -43,11 +46,12 @@ class Page:
 
     def subscribe(self, wanted: Mapping[str, Any]) -> None:
         """Replace the page's subscriptions with those in a ``Watch`` message; raise UsageError if it is invalid."""
-        runs, by_rank, logs = checked(wanted)
+        runs, followed, by_rank, logs = checked(wanted)
         self._panel.set_visible(self, visible=wanted["seen"])
         # A page that unsubscribes from a run deletes the run's data, so a new subscription must send all data again.
         kept = {run: one for run, one in self._runs.items() if one.by_rank == by_rank}
         self._runs = {run: kept.get(run) or RunSubscription(by_rank) for run in runs}
+        self._followed = {run: self._followed.get(run) or Following(run) for run in followed}
         asked = {(log["run"] or "", log["rank"] or 0, log["worker"] or ""): log["offset"] for log in logs}
         # Each message lists all logs that the page shows. Logs that are already being sent continue at their position.
         for key in self._logs.keys() - asked.keys():
@@ -70,6 +74,7 @@ class Page:
             self._woken.clear()
             await self._send_topics()
             await self._send_runs()
+            await self._send_news()
             more = await self._send_logs()
             if time.monotonic() - self._beaten > BEAT_SECONDS:
                 await self._send({"kind": "beat", "time": time.time()})
@@ -100,6 +105,14 @@ class Page:
             if message is not None:
                 await self._send(message)
                 subscription.sent = version
+
+    async def _send_news(self) -> None:
+        for following in list(self._followed.values()):
+            # The list of runs says that a run was deleted, so this is no problem of the page.
+            with suppress(RunNotFoundError):
+                message = await asyncio.to_thread(following.news, self._panel)
+                if message is not None:
+                    await self._send(message)
 
     def _update_of(self, run: str, subscription: RunSubscription) -> tuple[Hashable, wire.Message | None]:
         panel = self._panel
@@ -202,21 +215,29 @@ async def _first(seconds: float, *events: asyncio.Event) -> None:
             wait.cancel()
 
 
-def checked(wanted: Mapping[str, Any]) -> tuple[list[str], bool, list[wire.LogRequest]]:
-    """Return the runs, the ``by_rank`` flag and the logs in a ``Watch`` message; raise UsageError if it is invalid."""
+def checked(wanted: Mapping[str, Any]) -> tuple[list[str], list[str], bool, list[wire.LogRequest]]:
+    """Return the content of a ``Watch`` message; raise UsageError if it is invalid.
+
+    The content is the runs, the followed runs, the ``by_rank`` flag and the logs.
+    """
     try:
         runs, by_rank, logs = wanted["runs"], wanted["by_rank"], [_log(log) for log in wanted["logs"]]
-        seen = wanted["seen"]
+        # A page that an earlier release has loaded follows no runs.
+        seen, followed = wanted["seen"], wanted.get("followed", [])
     except (KeyError, TypeError) as exc:
         raise UsageError(f"this is not a valid subscription: {exc!r}") from exc
     flags = isinstance(by_rank, bool) and isinstance(seen, bool)
-    ids = isinstance(runs, list) and all(isinstance(run, str) for run in runs)
-    if not flags or not ids or len(runs) + len(logs) > MAX_SUBSCRIPTIONS:
+    ids = _are_ids(runs) and _are_ids(followed)
+    if not flags or not ids or max(len(runs) + len(logs), len(followed)) > MAX_SUBSCRIPTIONS:
         raise UsageError(
-            f"a page may subscribe to at most {MAX_SUBSCRIPTIONS} runs and logs; runs must be ids, and by_rank and "
-            "seen must be true or false"
+            f"a page may subscribe to at most {MAX_SUBSCRIPTIONS} runs and logs, and follow as many runs; runs must be "
+            "ids, and by_rank and seen must be true or false"
         )
-    return runs, by_rank, logs
+    return runs, followed, by_rank, logs
+
+
+def _are_ids(runs: Any) -> bool:
+    return isinstance(runs, list) and all(isinstance(run, str) for run in runs)
 
 
 def _log(log: Mapping[str, Any]) -> wire.LogRequest:

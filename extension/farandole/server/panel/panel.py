@@ -17,12 +17,13 @@ import aiohttp
 from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import NoClusterError
 from farandole.runs.store import RunStore
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.actions import Actions
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import PendingAction, clusters
 from farandole.server.panel.runs import RunIndex
+from farandole.server.panel.table.table import Table
 from farandole.server.worker.routes import backends
 
 REFRESH_SECONDS = 3.0
@@ -53,6 +54,7 @@ class Panel:
         self.store = RunStore()
         self.index = RunIndex(self.store.folder, root)
         self.charts = Charts()
+        self.table = Table(self.index, self.charts)
         self.topics = {kind: Topic() for kind in ("clusters", "resources", "runs")}
         self.changed = asyncio.Event()
         """An event that is set on the next change and then replaced with a new event."""
@@ -107,7 +109,7 @@ class Panel:
                 elif not self._users:
                     self._refresh_now.set()
 
-    async def state(self) -> wire.State:
+    async def state(self) -> wire_routes.State:
         """Return the complete state, which a page needs when it is opened."""
         resources, page = self.resources(), await self.runs()
         return {"hub": self.monitor.hub, "resources": resources, "clusters": self.clusters(), "runs": page}

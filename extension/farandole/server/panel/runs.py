@@ -1,51 +1,72 @@
-"""Lists runs for the panel. A run is read when it is needed, and again only if its ``run.json`` has changed."""
+"""Lists runs for the panel. A run is read when it is needed, and again only if its files have changed."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from farandole.exceptions import RunNotFoundError, RunUnreadableError
-from farandole.protocol import LATEST, Status
+from farandole.protocol import LATEST, Status, is_number
+from farandole.reading import Version, version_of
 from farandole.runs.folder import as_it_stands, run_names, stored_info
 from farandole.runs.model import RunInfo
+from farandole.runs.notes import NOTES, annotated
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
+from farandole.server.panel.wire_routes import ConfigValue
 
 NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
-LONGEST_TEXT = 10_000
+LONGEST_LISTED_TEXT = 10_000
 """Maximum length of a string in the list, such as an error, in characters."""
 MOST_NOTICES = 100
+MOST_CONFIG = 50
+LONGEST_LISTED_CONFIG = 200
+"""Maximum length of the name or the text of a hyper-parameter in the list, in characters."""
 SHOWN = "id", "name", "error", "started", "ended", "backend", "cluster", "size", "kernel", "cell", "resumed_from"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Selects runs. Each word of ``text`` must occur in the id, name, notebook, cluster or error of a run."""
+    """Selects runs. Each word of ``text`` must occur in a text of the run, or in a hyper-parameter such as ``lr=0.1``.
+
+    The texts are the id, the names, the notebook, the cluster, the error, the tags and the notes.
+    """
 
     text: str = ""
     status: str = ""
     cluster: str = ""
+    tag: str = ""
 
     def lets_through(self, info: RunInfo) -> bool:
         """Return whether the filter selects a run."""
-        words = " ".join((info.id, info.name, info.notebook, info.cluster, info.error or "")).lower()
         return (
-            all(word in words for word in self.text.lower().split())
-            and self.status in {"", info.status}
+            self.status in {"", info.status}
             and self.cluster in {"", info.cluster}
+            and self.tag in {"", *info.tags}
+            and self._is_in_texts(info)
         )
+
+    def _is_in_texts(self, info: RunInfo) -> bool:
+        own = (info.id, info.name, info.original_name, info.notebook, info.cluster, info.error or "", info.notes)
+        texts = " ".join((*own, *info.tags, *map("=".join, _config_texts(info.config)))).lower()
+        return all(word in texts for word in self.text.lower().split())
+
+
+def _config_texts(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    return ((name, value if isinstance(value, str) else json.dumps(value)) for name, value in config.items())
 
 
 class RunIndex:
-    """Caches the fields of each ``run.json`` that the list shows. Any thread may use this class.
+    """Caches the fields of each ``run.json`` and ``notes.json`` that the list shows. Any thread may use this class.
 
     The list also contains runs that cannot be read, with the reason as their error. `find` raises this error.
     """
@@ -54,7 +75,7 @@ class RunIndex:
         """List the runs in ``folder``. Paths of notebooks below ``root``, Jupyter's root folder, are relative to it."""
         self.folder = folder
         self._root = root
-        self._known: dict[str, tuple[tuple[int, ...], RunInfo | RunUnreadableError]] = {}
+        self._known: dict[str, tuple[Version, RunInfo | RunUnreadableError]] = {}
         self._lock = threading.Lock()
 
     def ids(self) -> list[str]:
@@ -69,25 +90,39 @@ class RunIndex:
 
         Raises RunNotFoundError if the run does not exist, and RunUnreadableError if it cannot be read.
         """
-        if run != Path(run).name or run.startswith(".") or (info := self._read(run)) is None:
-            raise RunNotFoundError(f"there is no run {run[:100]!r} in {self.folder}")
+        info = self._read(run) if run and run == Path(run).name and not run.startswith(".") else None
         if isinstance(info, RunUnreadableError):
             raise info
+        if info is None:
+            raise RunNotFoundError(f"there is no run {run[:100]!r} in {self.folder}")
         return as_it_stands(info)
+
+    def listed(self, run: str) -> RunInfo:
+        """Return the run with this complete id as it is in the list, even if its ``run.json`` is damaged.
+
+        Raises RunNotFoundError if the run does not exist, and RunUnreadableError if its file may be intact but cannot
+        be read now, for example because the connection to the storage is lost.
+        """
+        try:
+            return self.find(run)
+        except RunUnreadableError as error:
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return self._placeholder(run, error)
 
     def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> wire.RunPage:
         """Return a page of the list. Without a filter, this method reads only the runs on the page."""
         ids, limit = self.ids(), min(limit, MOST)
         if wanted != Filter():
-            ids = [info.id for info in self._infos(ids) if wanted.lets_through(info)]
-        shown = self._infos(ids[offset : offset + limit])
+            ids = [info.id for info in self.infos(ids) if wanted.lets_through(info)]
+        shown = self.infos(ids[offset : offset + limit])
         return {"runs": [self.summary(info, active) for info in shown], "offset": offset, "total": len(ids)}
 
     def newest(self, active: Collection[str]) -> wire.RunPage:
         """Return the newest runs and all older runs that are active."""
         ids = self.ids()
         shown = [run for place, run in enumerate(ids) if place < NEWEST or run in active]
-        return {"runs": [self.summary(info, active) for info in self._infos(shown)], "offset": 0, "total": len(ids)}
+        return {"runs": [self.summary(info, active) for info in self.infos(shown)], "offset": 0, "total": len(ids)}
 
     def summary(self, info: RunInfo, active: Collection[str]) -> wire.RunSummary:
         """Return the list entry for a run. ``active`` contains the ids of the runs that ranks are executing."""
@@ -96,7 +131,7 @@ class RunIndex:
         derived = {
             "status": status.value,
             "goes_on": status is Status.RUNNING or (status is Status.LOST and info.id in active),
-            "seconds": self._seconds(info, active),
+            "seconds": self.seconds(info, active),
             "notebook": self.notebook(info.notebook),
         }
         return cast("wire.RunSummary", {**shown, **derived})
@@ -105,7 +140,13 @@ class RunIndex:
         """Return a notebook's path relative to Jupyter's root folder, or unchanged if it is outside this folder."""
         return str(Path(path).relative_to(self._root)) if path and Path(path).is_relative_to(self._root) else path
 
-    def _seconds(self, info: RunInfo, active: Collection[str]) -> float:
+    def forget(self, run: str) -> None:
+        """Drop what is known about a deleted run."""
+        with self._lock:
+            self._known.pop(run, None)
+
+    def seconds(self, info: RunInfo, active: Collection[str]) -> float:
+        """Return the duration of a run in seconds, until now if the run is in progress."""
         if info.status is not Status.LOST or info.id in active:
             return max(0.0, info.seconds)
         # The time at which the ranks of a lost run ended is unknown. The last change of its files is the best estimate.
@@ -115,7 +156,8 @@ class RunIndex:
                 last.append((info.folder / name).stat().st_mtime)
         return max(0.0, max(last, default=time.time()) - info.started)
 
-    def _infos(self, ids: Iterable[str]) -> Sequence[RunInfo]:
+    def infos(self, ids: Iterable[str]) -> Sequence[RunInfo]:
+        """Return the infos of runs as they are in the list. Runs that do not exist are left out."""
         return [info for run in ids if (info := self._info(run)) is not None]
 
     def _info(self, run: str) -> RunInfo | None:
@@ -136,24 +178,22 @@ class RunIndex:
 
     def _read(self, run: str) -> RunInfo | RunUnreadableError | None:
         """Return the content of ``run.json`` or the error from reading it, or None if the file does not exist."""
-        try:
-            stat = (self.folder / run / "run.json").lstat()
-        except (OSError, ValueError):
+        if not (version := version_of(self.folder / run / "run.json")):
             return None
-        version = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+        version += version_of(self.folder / run / NOTES)
         with self._lock:
             known = self._known.get(run)
         if known is not None and known[0] == version:
             return known[1]
         info: RunInfo | RunUnreadableError
         try:
-            info = _slim(stored_info(self.folder / run))
+            info = _slim(annotated(stored_info(self.folder / run)))
         except RunUnreadableError as error:
-            # The traceback of the first error would keep the content of the file in memory, so a new one is created.
-            info = RunUnreadableError(str(error))
             if isinstance(error.__cause__, OSError):
                 # Not cached, because reading the file may succeed the next time.
-                return info
+                return error
+            # The traceback of the first error would keep the content of the file in memory, so a new one is created.
+            info = RunUnreadableError(str(error))
         with self._lock:
             self._known[run] = version, info
         return info
@@ -162,6 +202,14 @@ class RunIndex:
 def _slim(info: RunInfo) -> RunInfo:
     """Return a run's info without fields that may be large, because the cache may contain thousands of runs."""
     texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
-    short: dict[str, Any] = {name: text[:LONGEST_TEXT] for name, text in texts.items()}
-    notices = tuple(notice[:LONGEST_TEXT] for notice in info.notices[-MOST_NOTICES:])
-    return replace(info, **short, notices=notices, results={}, options={}, versions={}, git=None)
+    short: dict[str, Any] = {name: text[:LONGEST_LISTED_TEXT] for name, text in texts.items()}
+    notices = tuple(notice[:LONGEST_LISTED_TEXT] for notice in info.notices[-MOST_NOTICES:])
+    config = dict(islice(_config_values(info.config), MOST_CONFIG))
+    return replace(info, **short, notices=notices, config=config, results={}, options={}, versions={}, git=None)
+
+
+def _config_values(config: Mapping[str, Any]) -> Iterable[tuple[str, ConfigValue]]:
+    """Yield the hyper-parameters, with long texts cut. Values that JSON or a page cannot represent become text."""
+    for name, value in config.items():
+        simple = value is None or isinstance(value, bool) or is_number(value)
+        yield name[:LONGEST_LISTED_CONFIG], value if simple else str(value)[:LONGEST_LISTED_CONFIG]

@@ -11,6 +11,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from farandole.protocol import is_number
 from farandole.reading import read_json
+from farandole.runs.view import extremes
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire
 
@@ -23,9 +24,23 @@ def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
     view = read_json(folder, VIEW)
     if by_rank:
         view["series"] = read_json(folder, LINES).get("series")
+    _complete(view)
     if not fits(view, wire.RunView):
         raise ValueError(f"{VIEW!r} is not the view of a run")
     return cast("wire.RunView", view)
+
+
+def _complete(view: dict[str, Any]) -> None:
+    """Add the keys that the views of older releases lack: the time left, counts, and the times and epochs of points."""
+    for key, value in (("seconds_left", None), ("reports", 0), ("output_bytes", 0)):
+        view.setdefault(key, value)
+    series = view.get("series")
+    if isinstance(series, list):
+        for one in series:
+            if isinstance(one, dict):
+                one["lowest"], one["highest"] = extremes(one)
+                one.setdefault("time", [])
+                one.setdefault("epoch", [])
 
 
 def fits(value: Any, kind: Any) -> bool:

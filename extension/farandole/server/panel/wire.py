@@ -6,14 +6,14 @@ All keys are always present; null means unknown or not applicable. Times are in 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 WorkerState: TypeAlias = Literal["starting", "ready", "stopping"]
 ClusterState: TypeAlias = Literal["starting", "ready", "stopping", "failed"]
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "interrupted", "lost"]
 RankState: TypeAlias = Literal["running", "done", "failed", "stopped", "dead"]
 ProblemCode: TypeAlias = Literal[
-    "invalid", "unknown", "no_hub", "refused", "quota", "exists", "runs_go_on", "unreachable", "failed"
+    "invalid", "unknown", "no_hub", "refused", "quota", "exists", "runs_go_on", "changed", "unreachable", "failed"
 ]
 Numbers: TypeAlias = list[float | None]
 
@@ -200,7 +200,10 @@ class Series(TypedDict):
     """The mean, minimum and maximum of a metric over the ranks.
 
     A series has at most 600 points, and the line of one rank has at most 300. ``bad`` counts NaN and infinite values,
-    and ``bad_x`` contains their positions. ``ranks`` is null unless requested.
+    and ``bad_x`` contains their positions. ``last`` is the mean over the ranks of their last values; ``lowest`` and
+    ``highest`` are the extremes of all values of all ranks. ``time`` (in seconds since the start of the run) and
+    ``epoch`` (if ``x`` is the step) have one value per point, or none if they are unknown. ``ranks`` is null unless
+    requested.
     """
 
     name: str
@@ -208,10 +211,14 @@ class Series(TypedDict):
     bad: int
     bad_x: Numbers
     last: float | None
+    lowest: float | None
+    highest: float | None
     x: Numbers
     mean: Numbers
     low: Numbers
     high: Numbers
+    time: Numbers
+    epoch: Numbers
     ranks: dict[str, RankLine] | None
 
 
@@ -242,36 +249,22 @@ class RankRow(TypedDict):
 
 
 class RunView(RunBasics):
-    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow."""
+    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
+
+    ``seconds_left`` estimates how long the whole run still takes. It is null unless loops are nested. ``reports`` and
+    ``output_bytes`` count what the driver has received, so that a page sees whether anything has arrived.
+    """
 
     ended: bool
     notices: list[str]
     elapsed: float
+    seconds_left: float | None
     progress: list[Bar]
     samples_per_second: float | None
+    reports: int
+    output_bytes: int
     series: list[Series]
     ranks: list[RankRow]
-
-
-class RunDetail(TypedDict):
-    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports."""
-
-    summary: RunSummary
-    view: RunView
-    sampled: bool
-    code: str
-    options: dict[str, Any]
-    versions: dict[str, str]
-    results: dict[str, Any]
-    folder: str
-
-
-class RunSeries(TypedDict):
-    """Response to ``GET runs/ID/series``."""
-
-    id: str
-    sampled: bool
-    series: list[Series]
 
 
 class RunPage(TypedDict):
@@ -299,15 +292,6 @@ class LogPart(LogRequest):
     text: str
 
 
-class State(TypedDict):
-    """Response to ``GET state``, with the same content as the first messages of the stream; ``hub`` may be null."""
-
-    hub: Hub | None
-    resources: Resources
-    clusters: list[Cluster]
-    runs: RunPage
-
-
 class Problem(TypedDict):
     """The reason why a request is refused. ``message`` is for the user; ``runs`` are runs that it would stop."""
 
@@ -316,29 +300,16 @@ class Problem(TypedDict):
     runs: list[str]
 
 
-class StartCluster(TypedDict):
-    """Body of ``POST clusters``. A null value selects the hub's default."""
-
-    name: str
-    workers: int
-    profile: str | None
-    ranks: int | None
-    backend: str | None
-    wait: bool
-
-
-class ScaleCluster(TypedDict):
-    """Body of ``PATCH clusters/NAME``."""
-
-    workers: int
-
-
 class Watch(TypedDict):
-    """The current subscriptions of a page. The server polls more often while the page shows the panel (``seen``)."""
+    """The current subscriptions of a page. The server polls more often while the page shows the panel (``seen``).
+
+    The server sends the views of ``runs``, and only the news of the runs in ``followed``.
+    """
 
     kind: Literal["watch"]
     seen: bool
     runs: list[str]
+    followed: list[str]
     by_rank: bool
     logs: list[LogRequest]
 
@@ -376,6 +347,20 @@ class RunMessage(TypedDict):
     sampled: bool
 
 
+class FollowedMessage(TypedDict):
+    """News of a run that the page follows without showing it.
+
+    ``activity`` changes with each report, progress message and output. ``bad`` counts the NaN and infinite values of
+    each series that has any.
+    """
+
+    kind: Literal["followed"]
+    id: str
+    summary: RunSummary
+    activity: str
+    bad: dict[str, int]
+
+
 class LogMessage(TypedDict):
     """The next chunk of a log to which the page has subscribed."""
 
@@ -397,4 +382,5 @@ class Beat(TypedDict):
     time: float
 
 
-Message: TypeAlias = ClustersMessage | ResourcesMessage | RunsMessage | RunMessage | LogMessage | ProblemMessage | Beat
+RunNews: TypeAlias = RunMessage | FollowedMessage
+Message: TypeAlias = ClustersMessage | ResourcesMessage | RunsMessage | RunNews | LogMessage | ProblemMessage | Beat

@@ -8,6 +8,7 @@ EXTENSIONS = {
     "farandole.server.notebook": False,
     "ipyparallel": False,
     "jupyter_lsp": False,
+    "jupyter_server_proxy": False,
     "jupyter_server_terminals": False,
     "jupyterlab": False,
     "nbclassic": False,

@@ -3,8 +3,14 @@
 import { ascending, sum } from "d3-array";
 
 import { title } from "../format";
-import type { RunView } from "../wire";
+import type { Numbers, RunView } from "../wire";
 import type { Comparison } from "./plot";
+
+/** Return the x values that occur in any of the lines, in ascending order. */
+export function union(lines: readonly Numbers[]): number[] {
+  const places = new Set(lines.flat().filter((x) => x !== null));
+  return [...places].sort(ascending);
+}
 
 export const MOST_COMPARED = 8;
 
@@ -30,18 +36,23 @@ function comparison(name: string, views: readonly RunView[]): Comparison {
     return series ? [{ series, place, label: runs[place] ?? view.id }] : [];
   });
   const series = found.map((one) => one.series);
-  const steps = new Set(series.flatMap((one) => one.x).filter((x) => x !== null));
   return {
     name,
-    x_label: series[0]?.x_label ?? "",
+    x_label: [...new Set(series.map((one) => one.x_label))].join(" / "),
     bad: sum(series, (one) => one.bad),
     bad_x: series.flatMap((one) => one.bad_x),
     last: null,
-    x: [...steps].sort(ascending),
+    lowest: null,
+    highest: null,
+    x: union(series.map((one) => one.x)),
     mean: [],
     low: [],
     high: [],
+    time: [],
+    epoch: [],
     ranks: null,
-    lines: found.map(({ series: { x, mean }, label, place }) => ({ label, place, x, mean })),
+    lines: found.map(({ series: { x, mean, time, epoch, bad_x }, label, place }) => {
+      return { label, place, x, mean, time, epoch, bad_x };
+    }),
   };
 }

@@ -4,8 +4,10 @@ import { extent, leastIndex } from "d3-array";
 import { scaleLinear, scaleLog, type ScaleContinuousNumeric } from "d3-scale";
 import { area, line } from "d3-shape";
 
+import { number } from "../format";
 import type { Translator } from "../i18n";
 import type { Numbers, RankLine, Series } from "../wire";
+import { smoothed } from "./smoothing";
 
 export const HEIGHT = 190;
 export const MARGIN = { top: 8, right: 10, bottom: 34, left: 50 };
@@ -13,7 +15,7 @@ export const BOTTOM = HEIGHT - MARGIN.bottom;
 const COLOURS = ["#3b82c4", "#e8833a", "#3fa66b", "#d65f8c", "#8b6fd0", "#b58a2a", "#2ba6a6", "#8a8f98"];
 
 /** The line of one run in a chart that compares runs. */
-export interface RunLine extends RankLine {
+export interface RunLine extends RankLine, Pick<Series, "time" | "epoch" | "bad_x"> {
   label: string;
   /** The index of the run among all compared runs. It selects the run's colour, which is the same in all charts. */
   place: number;
@@ -22,14 +24,35 @@ export interface RunLine extends RankLine {
 /** A series with one line for each compared run. */
 export type Comparison = Series & { lines: RunLine[] };
 
+/** What a chart shows. `format` writes the values as text. */
+export type Charted = (Series | Comparison) & { format?: (value: number | null) => string };
+
+/** The visible part of an x axis. `label` names the axis, because the charts of a group may have different ones. */
+export interface Range {
+  label: string;
+  low: number;
+  high: number;
+}
+
+/** How a chart is drawn. The smoothing is from 0 to 0.99, and without a range the whole axis is visible. */
+export interface Options {
+  log: boolean;
+  smoothing: number;
+  range: Range | null;
+}
+
+/** A line of a chart. `shown` contains the smoothed values, or those of `mean` without smoothing. */
 export interface PlotLine extends RankLine {
   label: string;
   colour: string;
+  shown: Numbers;
 }
 
 /** The value of a line at one x value. `point` is its position in the chart, or null if the scale cannot show it. */
 export interface Reading extends PlotLine {
   value: number | null;
+  /** The value without smoothing. */
+  raw: number | null;
   point: [number, number] | null;
 }
 
@@ -38,22 +61,28 @@ type Value = number | null | undefined;
 
 export class Plot {
   constructor(
-    readonly series: Series | Comparison,
-    private readonly log: boolean,
+    readonly series: Charted,
+    private readonly options: Options,
     readonly width: number,
     trans: Translator,
   ) {
+    const { log, range } = options;
+    this.format = series.format ?? number;
     this.runs = "lines" in series ? series.lines : null;
     this.spread = !this.runs && !series.ranks;
     this.lines = this.linesOf(trans);
-    const values = [...this.lines.flatMap((one) => one.mean), ...(this.spread ? [...series.low, ...series.high] : [])];
-    const domain = domainOf(values.filter(this.shows), 0.05, log);
-    this.x = scaleLinear(domainOf(series.x, 0, false) ?? [0, 1], [MARGIN.left, width - MARGIN.right]);
+    this.whole = domainOf(series.x, 0, false) ?? [0, 1];
+    this.x = scaleLinear(range ? [range.low, range.high] : this.whole, [MARGIN.left, width - MARGIN.right]);
+    const values = this.lines.flatMap((one) => [...this.visible(one.x, one.mean), ...this.visible(one.x, one.shown)]);
+    const spread = this.spread ? [series.low, series.high].flatMap((bound) => this.visible(series.x, bound)) : [];
+    const domain = domainOf([...values, ...spread].filter(this.shows), 0.05, log);
     this.y = domain && (log ? scaleLog : scaleLinear)(domain, [BOTTOM, MARGIN.top]);
   }
 
   get xTicks(): number[] {
-    return this.x.ticks(Math.max(2, Math.min(6, this.width / 80))).filter(Number.isInteger);
+    const ticks = this.x.ticks(Math.max(2, Math.min(6, this.width / 80)));
+    const whole = ticks.filter(Number.isInteger);
+    return whole.length ? whole : ticks;
   }
 
   /** The ticks that have a label. A logarithmic scale has too many ticks to label them all. */
@@ -62,10 +91,10 @@ export class Plot {
     return this.y?.ticks(4).filter((tick) => label?.(tick)) ?? [];
   }
 
-  /** Return the SVG path of a line, with a gap at each value that the scale cannot show. */
-  path({ x, mean }: RankLine): string {
+  /** Return the SVG path of the values of a line, with a gap at each value that the scale cannot show. */
+  path(x: Numbers, values: Numbers): string {
     const path = line<Value>((_, n) => this.left(x[n]), this.top);
-    return path.defined(this.shows).digits(1)(mean) ?? "";
+    return path.defined((value, n) => this.shows(value) && isNumber(x[n])).digits(1)(values) ?? "";
   }
 
   /** Return the SVG path of the area between the lowest and the highest value of all ranks. */
@@ -76,36 +105,90 @@ export class Plot {
       this.top,
       (_, n) => this.top(high[n]),
     );
-    return path.defined(this.shows).digits(1)(low) ?? "";
+    return path.defined((value, n) => this.shows(value) && isNumber(x[n])).digits(1)(low) ?? "";
   }
 
   /** Return the points of a line that have gaps on both sides. A path does not show them, so they are drawn as dots. */
-  lonePoints({ x, mean }: RankLine): [number, number][] {
-    const lone = (n: number) => this.shows(mean[n]) && !this.shows(mean[n - 1]) && !this.shows(mean[n + 1]);
-    return mean.flatMap((value, n): [number, number][] => (lone(n) ? [[this.left(x[n]), this.top(value)]] : []));
+  lonePoints({ x, shown }: PlotLine): [number, number][] {
+    const lone = (n: number) => this.shows(shown[n]) && !this.shows(shown[n - 1]) && !this.shows(shown[n + 1]);
+    return shown.flatMap((value, n): [number, number][] =>
+      lone(n) && this.isVisible(x[n]) ? [[this.left(x[n]), this.top(value)]] : [],
+    );
   }
 
-  /** Return the index of the x value that is nearest to a horizontal position in the chart, in pixels. */
-  indexAt(left: number): number {
-    return nearest(this.series.x, this.x.invert(left));
+  /** Return whether an x value is in the visible part of the axis. */
+  isVisible(x: Value): x is number {
+    const [low = 0, high = 0] = this.x.domain();
+    return isNumber(x) && x >= low && x <= high;
   }
 
-  /** Return the value of each line at the x value `step`. Lines without a value there are omitted. */
-  readings(lines: readonly PlotLine[], step: number): Reading[] {
+  /** Return the visible ones of the values of a line. */
+  visible(x: Numbers, values: Numbers): Numbers {
+    return values.filter((_, n) => this.isVisible(x[n]));
+  }
+
+  /** Return the part of the axis between two positions in the chart, or null if it has fewer than two points. */
+  between(one: number, other: number): Range | null {
+    return this.range(this.x.invert(Math.min(one, other)), this.x.invert(Math.max(one, other)));
+  }
+
+  /** Return the part of the axis that is `factor` times as long as the visible part, or null as `between` does. */
+  zoomed(factor: number, around: number | null): Range | null {
+    const [low = 0, high = 0] = this.x.domain();
+    const centre = this.isVisible(around) ? around : (low + high) / 2;
+    return this.range(centre - (centre - low) * factor, centre + (high - centre) * factor);
+  }
+
+  private range(from: number, to: number): Range | null {
+    const [low, high] = [Math.max(from, this.whole[0]), Math.min(to, this.whole[1])];
+    const inside = this.series.x.filter((x) => isNumber(x) && x >= low && x <= high);
+    return inside.length > 1 ? { label: this.series.x_label, low, high } : null;
+  }
+
+  /** Return whether a range is the whole axis. */
+  isWhole({ low, high }: Range): boolean {
+    return low <= this.whole[0] && high >= this.whole[1];
+  }
+
+  /** Return the x value of the point that is nearest to a horizontal position in the chart, in pixels. */
+  at(left: number): number | null {
+    return this.series.x[nearest(this.series.x, this.x.invert(left))] ?? null;
+  }
+
+  /** Return the x value that is `steps` visible points from `from`. Without `from`, the points count from the end. */
+  move(from: number | null, steps: number): number | null {
+    const visible = this.series.x.filter((x) => this.isVisible(x));
+    const index = from === null ? visible.length - 1 : nearest(visible, from);
+    return visible[Math.min(visible.length - 1, Math.max(0, index + steps))] ?? null;
+  }
+
+  /** Return the value of each line at or next to the x value `at`. Lines that do not reach it are omitted. */
+  readings(lines: readonly PlotLine[], at: number): Reading[] {
     return lines.flatMap((one) => {
-      const n = this.runs ? nearestInside(one.x, step) : one.x.indexOf(step);
-      const value = one.mean[n];
+      const n = nearestInside(one.x, at);
+      const [value, raw = null] = [one.shown[n], one.mean[n]];
       if (value === undefined) return [];
-      return { ...one, value, point: this.shows(value) ? [this.left(one.x[n]), this.top(value)] : null };
+      return { ...one, value, raw, point: this.shows(value) ? [this.left(one.x[n]), this.top(value)] : null };
     });
+  }
+
+  /** Return the lowest and the highest value over the ranks at or next to the x value `at`. */
+  spreadAt(at: number): [number | null, number | null] {
+    const index = nearestInside(this.series.x, at);
+    return [this.series.low[index] ?? null, this.series.high[index] ?? null];
   }
 
   readonly left = (value: Value): number => this.x(value ?? NaN);
   readonly top = (value: Value): number => this.y?.(value ?? NaN) ?? NaN;
   /** Return whether the scale can show a value. A logarithmic scale cannot show zero and negative values. */
-  private readonly shows = (value: Value): value is number => typeof value === "number" && (!this.log || value > 0);
+  private readonly shows = (value: Value): value is number => isNumber(value) && (!this.options.log || value > 0);
 
   private linesOf(trans: Translator): PlotLine[] {
+    const { smoothing } = this.options;
+    return this.rawLines(trans).map((one) => ({ ...one, shown: smoothing ? smoothed(one.mean, smoothing) : one.mean }));
+  }
+
+  private rawLines(trans: Translator): Omit<PlotLine, "shown">[] {
     const { x, mean, ranks } = this.series;
     const colour = (place: number) => COLOURS[place % COLOURS.length] ?? "";
     if (this.runs) return this.runs.map((run) => ({ ...run, colour: colour(run.place) }));
@@ -122,7 +205,9 @@ export class Plot {
   readonly spread: boolean;
   /** Null if the scale can show none of the values. */
   readonly y: Scale | null;
+  readonly format: (value: number | null) => string;
   private readonly x: Scale;
+  private readonly whole: [number, number];
 }
 
 /** Return the limits of an axis, with some space around the values, or null without values. They are never equal. */
@@ -134,11 +219,15 @@ function domainOf(values: Numbers, share: number, log: boolean): [number, number
   return [low - room, high + room];
 }
 
+function isNumber(value: Value): value is number {
+  return typeof value === "number";
+}
+
 function nearest(values: Numbers, x: number): number {
   return leastIndex(values, (value) => Math.abs((value ?? NaN) - x)) ?? -1;
 }
 
-/** Return the index of the value nearest to `x`, or -1 if `x` is outside the range in which this run has reported. */
+/** Return the index of the value nearest to `x`, or -1 if `x` is outside the range of the values. */
 function nearestInside(values: Numbers, x: number): number {
   const [first, last] = extent(values.filter((value) => value !== null));
   return first !== undefined && x >= first && x <= last ? nearest(values, x) : -1;

@@ -24,7 +24,11 @@ export interface PanelContext {
   readonly visible: boolean;
   /** Open the notebook that started a run or leads a cluster. If `cell` is given, scroll to the cell with this id. */
   readonly openNotebook: (origin: Origin, cell?: string) => void;
+  /** Open the log of a rank in JupyterLab's main area. */
+  readonly openLog: (run: string, rank: number) => void;
   readonly insertTraining: () => void;
+  /** Open the page of runs in the main area. */
+  readonly openPage: () => void;
   /** Ask the user to confirm an action. `action` is the label of the button that confirms. */
   readonly confirm: (title: string, body: string, action: string) => Promise<boolean>;
 }

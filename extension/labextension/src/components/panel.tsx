@@ -96,7 +96,7 @@ function failureText(trans: TranslationBundle, failure: ConnectionFailure | null
 }
 
 /** Messages about a lost connection, an error of the hub, and requests that the server has refused. */
-function Problems(): JSX.Element {
+export function Problems(): JSX.Element {
   const { model, trans } = usePanelContext();
   const { connection, failure, hub, problems } = usePanelState();
   return (

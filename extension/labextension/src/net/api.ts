@@ -8,10 +8,11 @@ import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 
 import type * as wire from "../wire";
-import { query, type Filter } from "./filters";
+import { query, tableQuery, type Filter, type Sort, type TableFilter } from "./filters";
 import { RequestError } from "./requestError";
 
 const ROOT = "farandole/panel";
+const MOST_MATCHES = 1000;
 
 export class Api {
   constructor(readonly settings: ServerConnection.ISettings) {}
@@ -38,17 +39,74 @@ export class Api {
     return this.request<wire.RunPage>("GET", `runs?${new URLSearchParams(query(filter, offset, limit)).toString()}`);
   }
 
+  table(filter: TableFilter, sort: Sort, offset: number, limit: number): Promise<wire.RunTable> {
+    const parameters = new URLSearchParams(tableQuery(filter, sort, offset, limit));
+    return this.request<wire.RunTable>("GET", `table?${parameters.toString()}`);
+  }
+
   run(id: string): Promise<wire.RunDetail> {
     return this.request<wire.RunDetail>("GET", `runs/${encodeURIComponent(id)}`);
+  }
+
+  usage(id: string, byRank: boolean): Promise<wire.RunUsage> {
+    return this.request<wire.RunUsage>("GET", `runs/${encodeURIComponent(id)}/usage${byRank ? "?by_rank=1" : ""}`);
+  }
+
+  /** Return the part of a rank's log that begins at a byte. */
+  log(id: string, rank: number, offset: number, limit: number): Promise<wire.LogPart> {
+    return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?offset=${offset}&limit=${limit}`);
+  }
+
+  /** Return the part of a rank's log that begins with the line printed at a time, in seconds since the epoch. */
+  logAt(id: string, rank: number, time: number): Promise<wire.LogPart> {
+    return this.request<wire.LogPart>("GET", `${logPath(id, rank)}?time=${time}&limit=4`);
+  }
+
+  /**
+   * Return the lines that contain a text in the logs of `ranks`, such as `0,2-3`, or of all ranks. If the request is
+   * aborted, the server ends the search.
+   */
+  searchLogs(id: string, text: string, ranks: string, signal: AbortSignal): Promise<wire.LogMatches> {
+    const query = new URLSearchParams({ text, limit: String(MOST_MATCHES), ...(ranks && { ranks }) });
+    const path = `runs/${encodeURIComponent(id)}/search?${query.toString()}`;
+    return this.request<wire.LogMatches>("GET", path, undefined, signal);
   }
 
   stopRun(id: string): Promise<wire.RunSummary> {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
   }
 
+  /** Change a run whose texts are still those in `before`, and return its row with all of its notes. */
+  editRun(id: string, edit: Partial<wire.RunTexts>, before: Partial<wire.RunTexts>): Promise<wire.RunRow> {
+    const unchanged: wire.RunTexts = { name: null, tags: null, notes: null };
+    const body: wire.RunEdit = { ...unchanged, ...edit, before: { ...unchanged, ...before } };
+    return this.request<wire.RunRow>("PATCH", `runs/${encodeURIComponent(id)}`, body);
+  }
+
+  /** Delete the folder of a run. The server refuses this while the run goes on. */
+  async deleteRun(id: string): Promise<true> {
+    await this.request<null>("DELETE", `runs/${encodeURIComponent(id)}`);
+    return true;
+  }
+
+  templates(): Promise<wire.Templates> {
+    return this.request<wire.Templates>("GET", "templates");
+  }
+
+  /** Create a notebook from a template, and return its path. */
+  createNotebook(template: string, request: wire.CreateNotebook): Promise<wire.CreatedNotebook> {
+    return this.request<wire.CreatedNotebook>("POST", `templates/${encodeURIComponent(template)}`, request);
+  }
+
   /** Return the URL from which the reports of a run can be downloaded as CSV. */
   csvUrl(id: string): string {
     return this.url(`runs/${encodeURIComponent(id)}/csv`);
+  }
+
+  /** Return the URL of TensorBoard with the series of a run. Its filter is a regular expression. */
+  tensorBoardUrl(id: string): string {
+    const filter = id.replace(/[^\w-]/g, "\\$&");
+    return `${URLExt.join(this.settings.baseUrl, "tensorboard")}/?runFilter=${encodeURIComponent(filter)}#timeseries`;
   }
 
   /** Open the websocket. The browser sends the login cookie. JupyterLab's settings may require the token as well. */
@@ -62,8 +120,8 @@ export class Api {
     return URLExt.join(this.settings.baseUrl, ROOT) + `/${path}`;
   }
 
-  private async request<T>(method: string, path: string, body?: unknown): Promise<T> {
-    const init = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+  private async request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+    const init = { method, ...(signal && { signal }), ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     let response: Response;
     try {
       response = await ServerConnection.makeRequest(this.url(path), init, this.settings);
@@ -75,6 +133,10 @@ export class Api {
     if (!response.ok) throw new RequestError(problemOf(response, text), response.status);
     return JSON.parse(text) as T;
   }
+}
+
+function logPath(id: string, rank: number): string {
+  return `runs/${encodeURIComponent(id)}/logs/${rank}`;
 }
 
 /** Return why a request was refused. The response may come from a proxy instead of the server extension. */

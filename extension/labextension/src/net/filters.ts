@@ -1,4 +1,4 @@
-/** The filter for the list of runs. */
+/** The filters and the order of the list and of the table of runs. */
 
 import type { RunStatus } from "../wire";
 
@@ -21,4 +21,25 @@ export function query(filter: Filter, offset: number, limit: number): Record<str
   const wanted = { text: filter.text.trim(), status: filter.status, cluster: filter.cluster };
   const set = Object.entries(wanted).filter(([, value]) => value);
   return { offset: String(offset), limit: String(limit), ...Object.fromEntries(set) };
+}
+
+/** The filter for the table of runs. */
+export interface TableFilter extends Filter {
+  readonly tag: string;
+}
+
+/** The column by which the table is sorted, by the name that the server uses, e.g. `series.loss.lowest`. */
+export interface Sort {
+  readonly column: string;
+  readonly descending: boolean;
+}
+
+/** Return the query parameters for `GET table`. */
+export function tableQuery(filter: TableFilter, sort: Sort, offset: number, limit: number): Record<string, string> {
+  return {
+    ...query(filter, offset, limit),
+    ...(filter.tag && { tag: filter.tag }),
+    sort: sort.column,
+    ...(sort.descending && { descending: "1" }),
+  };
 }

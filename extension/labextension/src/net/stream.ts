@@ -25,12 +25,12 @@ export interface StreamOptions {
 /** A connection without messages for this long is treated as lost. The server sends one at least every 15 seconds. */
 export const SILENT_MS = 45_000;
 const SHORTEST_MS = 1000;
-const LONGEST_MS = 30_000;
-const KINDS = ["clusters", "resources", "runs", "run", "log", "problem", "beat"];
+const LONGEST_DELAY_MS = 30_000;
+const KINDS = ["clusters", "resources", "runs", "run", "followed", "log", "problem", "beat"];
 
 /** Return how long to wait, in milliseconds, before the next attempt to connect after this many failures. */
 export function retryDelay(failures: number, random: number): number {
-  return Math.min(LONGEST_MS, SHORTEST_MS * 2 ** failures) * (0.5 + random / 2);
+  return Math.min(LONGEST_DELAY_MS, SHORTEST_MS * 2 ** failures) * (0.5 + random / 2);
 }
 
 /** Parse a message. Return null if this page does not know its kind, which a newer server may have introduced. */

@@ -48,6 +48,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import farandole as fd
 
+# The page of runs shows these numbers. Change one, run the cell again, and compare both runs there.
+hp = fd.config(lr=0.003, batch=64, epochs=15)
+
 images, labels = load_digits(return_X_y=True)
 images = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
 data = TensorDataset(images, torch.tensor(labels))
@@ -56,13 +59,13 @@ model = nn.Sequential(
     nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
     nn.Flatten(), nn.Linear(32 * 4 * 4, 10),
 )
-optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-loader = DataLoader(data, batch_size=64, shuffle=True)
+optimizer = torch.optim.Adam(model.parameters(), lr=hp["lr"])
+loader = DataLoader(data, batch_size=hp["batch"], shuffle=True)
 # Each rank gets its share of every batch; the gradients are averaged.
 model, optimizer, loader = fd.prepare(model, optimizer, loader)
 
 step = 0
-for epoch in range(15):
+for epoch in range(hp["epochs"]):
     for x, y in fd.track(loader, name=f"epoch {epoch + 1}"):
         optimizer.zero_grad()
         predicted = model(x)

@@ -10,6 +10,8 @@ import { currentNotebook, insertCells, openAt, openedIn, sourcesOf } from "../no
 import { setupCell, startCell, TRAINING_CELL, type Target } from "../notebooks/snippets";
 import type { IPanelModel } from "../state/model";
 import type { PanelState } from "../state/reducer";
+import { contextOf } from "./context";
+import { openLog } from "./logs";
 
 export function addCommands(
   app: JupyterFrontEnd,
@@ -63,6 +65,10 @@ export function addCommands(
   commands.addCommand(Commands.openCell, {
     label: trans.__("Open a Notebook at a Cell"),
     execute: (args) => openAt(app, { notebook: text(args["path"]), kernel: text(args["kernel"]) }, text(args["cell"])),
+  });
+  commands.addCommand(Commands.openLog, {
+    label: trans.__("Open the Log of a Run"),
+    execute: ({ id, rank }) => openLog(app, contextOf(app, model, true), text(id), typeof rank === "number" ? rank : 0),
   });
   for (const command of [Commands.open, Commands.startCluster, Commands.insertTraining, Commands.insertStart]) {
     palette?.addItem({ command, category: "Farandole" });

@@ -15,7 +15,9 @@ export function contextOf(app: JupyterFrontEnd, model: IPanelModel, visible: boo
     visible,
     openNotebook: ({ notebook, kernel }: Origin, cell = "") =>
       void app.commands.execute(Commands.openCell, { path: notebook, kernel, cell }),
+    openLog: (id, rank) => void app.commands.execute(Commands.openLog, { id, rank }),
     insertTraining: () => void app.commands.execute(Commands.insertTraining),
+    openPage: () => void app.commands.execute(Commands.runs),
     confirm: async (title: string, body: string, action: string) => {
       const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: action })];
       return (await showDialog({ title, body, buttons, defaultButton: 0 })).button.accept;

@@ -101,9 +101,9 @@ export class PanelModel implements IPanelModel {
       this.updating = false;
       const watch = this.watch();
       if (isSame(watch, this.sent)) return;
-      const { runs, logs } = dropped(this.sent, watch);
+      const gone = dropped(this.sent, watch);
       this.sent = watch;
-      this.setState(forget(this.current, runs, logs));
+      this.setState(forget(this.current, gone));
       this.stream.watch(() => this.watch());
     });
   }
@@ -120,6 +120,7 @@ export class PanelModel implements IPanelModel {
   /** Return false for a message about a run or log from which the page has unsubscribed in the meantime. */
   private isWatched(message: Message): boolean {
     if (message.kind === "run") return this.sent.runs.includes(message.id);
+    if (message.kind === "followed") return this.sent.followed.includes(message.id);
     return message.kind !== "log" || this.sent.logs.some((log) => logKey(log) === logKey(message.part));
   }
 
@@ -149,6 +150,6 @@ export class PanelModel implements IPanelModel {
   private readonly stream: Stream;
   private readonly subscriptions = new Set<Subscription>();
   private current: PanelState = EMPTY;
-  private sent: Watch = { kind: "watch", seen: false, runs: [], by_rank: false, logs: [] };
+  private sent: Watch = { kind: "watch", seen: false, runs: [], followed: [], by_rank: false, logs: [] };
   private updating = false;
 }

@@ -1,8 +1,9 @@
 /** The state of the page, and the functions that compute the next state after a message from the server. */
 
 import type { ConnectionState } from "../net/stream";
-import type { Cluster, Hub, Message, Problem, Resources, RunMessage, RunSummary } from "../wire";
+import type { Cluster, FollowedMessage, Hub, Message, Problem, Resources, RunMessage, RunSummary } from "../wire";
 import { append, logKey, type Log } from "./logs";
+import type { dropped } from "./subscriptions";
 
 /** Why the connection failed. `status` is the status of the HTTP response, or 0 if there was no response. */
 export interface ConnectionFailure {
@@ -22,6 +23,8 @@ export interface PanelState {
   /** When `runs` arrived, in milliseconds since the epoch. The durations of active runs have grown since that time. */
   readonly receivedAt: number;
   readonly views: Readonly<Record<string, RunMessage>>;
+  /** The last news of each run that the page follows. */
+  readonly followed: Readonly<Record<string, FollowedMessage>>;
   readonly logs: Readonly<Record<string, Log>>;
   readonly problems: readonly Problem[];
 }
@@ -36,6 +39,7 @@ export const EMPTY: PanelState = {
   total: 0,
   receivedAt: 0,
   views: {},
+  followed: {},
   logs: {},
   problems: [],
 };
@@ -51,6 +55,8 @@ export function reduce(state: PanelState, message: Message, now: number): PanelS
       return { ...state, runs: message.runs, total: message.total, receivedAt: now };
     case "run":
       return { ...state, views: { ...state.views, [message.id]: message } };
+    case "followed":
+      return { ...state, followed: { ...state.followed, [message.id]: message } };
     case "log": {
       const key = logKey(message.part);
       return { ...state, logs: { ...state.logs, [key]: append(state.logs[key], message.part) } };
@@ -69,10 +75,15 @@ export function withProblem(state: PanelState, problem: Problem): PanelState {
 }
 
 /** Remove runs and logs to which no component subscribes any more. */
-export function forget(state: PanelState, runs: readonly string[], logs: readonly string[]): PanelState {
+export function forget(state: PanelState, { runs, followed, logs }: ReturnType<typeof dropped>): PanelState {
   const without = <T>(record: Readonly<Record<string, T>>, gone: readonly string[]) =>
     Object.fromEntries(Object.entries(record).filter(([key]) => !gone.includes(key)));
-  return { ...state, views: without(state.views, runs), logs: without(state.logs, logs) };
+  return {
+    ...state,
+    views: without(state.views, runs),
+    followed: without(state.followed, followed),
+    logs: without(state.logs, logs),
+  };
 }
 
 /** Return false while the server or the hub is down, as there may be clusters then that the page does not know. */

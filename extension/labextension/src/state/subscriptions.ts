@@ -11,39 +11,54 @@ export interface Subscription {
   /** True if the panel is visible. */
   readonly seen?: boolean;
   readonly runs?: readonly string[];
+  /** Runs of which only the news are received. */
+  readonly followed?: readonly string[];
   readonly byRank?: boolean;
   readonly logs?: readonly LogRequest[];
 }
 
 /**
  * Merge all subscriptions. If a part of a log is known, only the rest of the log is requested. If there are too many runs,
- * only the newest ones are requested. Ids of runs begin with the time.
+ * only the newest ones are requested.
  */
 export function watchOf(subscriptions: Iterable<Subscription>, logs: Readonly<Record<string, Log>>): Watch {
   const all = [...subscriptions];
   const wanted = new Map(all.flatMap((one) => one.logs ?? []).map((log) => [logKey(log), log]));
-  const runs = [...new Set(all.flatMap((one) => one.runs ?? []))].sort();
-  const room = Math.max(0, MOST_SUBSCRIPTIONS - wanted.size);
   return {
     kind: "watch",
     seen: all.some((one) => one.seen),
-    runs: runs.slice(Math.max(0, runs.length - room)),
+    runs: newest(
+      all.flatMap((one) => one.runs ?? []),
+      MOST_SUBSCRIPTIONS - wanted.size,
+    ),
+    followed: newest(
+      all.flatMap((one) => one.followed ?? []),
+      MOST_SUBSCRIPTIONS,
+    ),
     by_rank: all.some((one) => one.byRank),
     logs: [...wanted].map(([key, log]) => ({ ...log, offset: logs[key]?.next ?? log.offset })),
   };
 }
 
+/** Return the ids of the newest runs in ascending order. Ids of runs begin with the time. */
+function newest(runs: readonly string[], most: number): string[] {
+  const ids = [...new Set(runs)].sort();
+  return ids.slice(Math.max(0, ids.length - Math.max(0, most)));
+}
+
 /** Return the ids of the runs and the keys of the logs to which the page no longer subscribes. */
-export function dropped(before: Watch, after: Watch): { runs: string[]; logs: string[] } {
+export function dropped(before: Watch, after: Watch): { runs: string[]; followed: string[]; logs: string[] } {
   const logs = new Set(after.logs.map(logKey));
   return {
     runs: before.runs.filter((run) => !after.runs.includes(run)),
+    followed: before.followed.filter((run) => !after.followed.includes(run)),
     logs: before.logs.map(logKey).filter((key) => !logs.has(key)),
   };
 }
 
 /** Return whether two messages subscribe to the same runs and logs. Offsets in the logs are ignored. */
 export function isSame(one: Watch, other: Watch): boolean {
-  const key = (watch: Watch) => JSON.stringify([watch.seen, watch.runs, watch.by_rank, watch.logs.map(logKey)]);
+  const key = ({ seen, runs, followed, by_rank, logs }: Watch) =>
+    JSON.stringify([seen, runs, followed, by_rank, logs.map(logKey)]);
   return key(one) === key(other);
 }

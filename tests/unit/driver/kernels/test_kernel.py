@@ -102,7 +102,7 @@ async def test_output_goes_to_the_sink_before_the_end():
     # The reply on the shell channel may arrive before output on iopub, but the idle status arrives after all output.
     async with connected(always(OK, output, IDLE)) as (kernel, _):
         await kernel.execute("print('hi')", sink=lambda *message: seen.append(message))
-    assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n"}, None)]
+    assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n", "printed": None}, None)]
 
 
 async def test_an_error_is_a_reply():

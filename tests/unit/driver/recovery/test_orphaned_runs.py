@@ -5,6 +5,7 @@ import fcntl
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -14,10 +15,11 @@ import pytest
 from farandole.driver.options import Elastic
 from farandole.driver.recovery import orphaned_runs
 from farandole.driver.recovery.orphaned_runs import complete, orphaned_workers
-from farandole.driver.recovery.reattach import about
+from farandole.driver.recovery.reattach import about, restore_run
 from farandole.driver.workers.local import LOCAL_STOP_SECONDS
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
 from farandole.reading import other_writer
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.positions import POSITIONS
 from farandole.runs.store import RunStore
 from farandole.server.journal import journals
@@ -260,6 +262,30 @@ async def test_an_end_that_cannot_be_saved_keeps_its_worker_for_a_day(store, run
         assert not records.has_unread_end
     monkeypatch.setattr(journals, "UNREAD_SECONDS", -1.0)
     assert not records.has_unread_end
+
+
+async def test_a_deleted_run_keeps_no_worker_and_does_not_come_back(store, run, tmp_path):
+    with marked_as_deleted(run.folder):
+        shutil.rmtree(run.folder)
+    records = Journals(tmp_path)
+    records.end(said(records, run, 0), completed=True)
+    await records.persist_all()
+    assert not records.has_unread_end
+    assert not run.folder.exists()
+
+
+def test_a_run_that_is_deleted_during_its_completion_stays_deleted(store, run, tmp_path, monkeypatch):
+    leave(tmp_path, run, 0, 1)
+
+    def deleted_meanwhile(*args, **options):
+        with marked_as_deleted(run.folder):
+            shutil.rmtree(run.folder)
+        return restore_run(*args, **options)
+
+    monkeypatch.setattr(orphaned_runs, "restore_run", deleted_meanwhile)
+    with pytest.warns(UserWarning, match=f"run {run.id} has been deleted"):
+        assert complete(store) == []
+    assert not run.folder.exists()
 
 
 async def test_a_saved_or_read_end_keeps_no_worker(store, run, tmp_path):

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -13,7 +15,10 @@ from farandole.driver.recovery import reattach
 from farandole.driver.recovery.reattach import FoundRun, RunReader, about, is_led, restore_run
 from farandole.driver.workers.journal import JournalInfo, WorkerJournal
 from farandole.driver.workers.worker import GONE, Worker
+from farandole.exceptions import RunNotFoundError
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part, Report, Status, report_to_json
+from farandole.runs.lifecycle.heartbeat import SIGNS
+from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.store import RunStore
 from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
 
@@ -62,6 +67,44 @@ async def test_a_run_with_a_known_end_is_not_taken_over(store, run, worker, tmp_
     run.finish(Status.FAILED, "why")
     assert not found(run, worker, ended=5.0).is_news(store)
     assert found(run, worker, ended=5.0).is_news(RunStore(tmp_path / "other"))
+
+
+async def test_a_deleted_run_that_has_ended_is_not_taken_over(store, run, worker, tmp_path):
+    run.let_go()
+    with marked_as_deleted(run.folder):
+        shutil.rmtree(run.folder)
+    ended = found(run, worker, ended=5.0)
+    assert not ended.is_news(store)
+    with pytest.raises(RunNotFoundError, match=f"run {run.id} has been deleted, so it is not taken over"):
+        restore_run(ended, store, write=True)
+    assert not run.folder.exists()
+    assert ended.is_news(RunStore(tmp_path / "other"))
+
+
+async def test_a_deleted_run_comes_back_if_its_ranks_continue(store, run, worker):
+    run.let_go()
+    with marked_as_deleted(run.folder):
+        shutil.rmtree(run.folder)
+    going = found(run, worker)
+    assert going.is_news(store)
+    again = restore_run(going, store, write=True)
+    assert store.find(run.id).status is Status.RUNNING
+    assert not store.has_deleted(run.id)
+    again.finish(Status.FINISHED)
+    assert not found(run, worker, ended=5.0).is_news(store)
+
+
+async def test_workers_are_right_about_a_driver_on_another_host(store, run, worker):
+    run.let_go()
+    path = run.folder / "run.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, "driver": {**info["driver"], "host": "another-container"}}))
+    for name in SIGNS:
+        if (run.folder / name).exists():
+            os.utime(run.folder / name, (1, 1))
+    assert store.find(run.id).status is Status.LOST
+    assert found(run, worker, led=True).is_led(store)
+    assert not found(run, worker, led=False).is_led(store)
 
 
 async def test_a_recently_killed_driver_does_not_lead(store, run, worker):

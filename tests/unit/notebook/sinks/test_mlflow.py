@@ -23,7 +23,13 @@ def uri(tmp_path, monkeypatch):
 
 def start(tmp_path):
     return RunStore(tmp_path / "runs").create(
-        code="loss = 1", name="first", backend="torch", size=2, workers=["a", "b"], options={"line": "--elastic"}
+        code="loss = 1",
+        name="first",
+        backend="torch",
+        size=2,
+        workers=["a", "b"],
+        options={"line": "--elastic"},
+        config={"lr": 0.1},
     )
 
 
@@ -53,6 +59,7 @@ def test_a_store_holds_metrics_parameters_code_and_lost_ranks(tmp_path, uri):
     assert "top_5/rank-0" in sent.data.metrics
     assert sent.data.params["backend"] == "torch"
     assert sent.data.params["options.line"] == "--elastic"
+    assert sent.data.params["config.lr"] == "0.1"
     assert sent.data.tags["farandole.notices"] == "rank 1 was lost"
     assert {file.path for file in client.list_artifacts(sent.info.run_id)} == {"code.py", "run.json"}
     assert sent.info.run_name == "first"

@@ -30,7 +30,13 @@ def offline(tmp_path, monkeypatch):
 
 def start(tmp_path):
     return RunStore(tmp_path / "runs").create(
-        code="loss = 1", name="first", backend="torch", size=2, workers=["a", "b"], options={"line": "--elastic"}
+        code="loss = 1",
+        name="first",
+        backend="torch",
+        size=2,
+        workers=["a", "b"],
+        options={"line": "--elastic"},
+        config={"lr": 0.1},
     )
 
 
@@ -54,6 +60,7 @@ def test_an_offline_run_has_metrics_configuration_code_and_lost_ranks(tmp_path):
     assert (start_record.project, start_record.run_id, start_record.display_name) == (PROJECT, run.id, "first")
     assert (sent.config["backend"], sent.config["size"]) == ("torch", 2)
     assert sent.config["options"] == {"line": "--elastic"}
+    assert sent.config["lr"] == 0.1
     curve = [(row["step"], row["loss/rank_1"]) for row in sent.history if "loss/rank_1" in row]
     assert curve == [(step, step * 2.0) for step in range(100)]
     assert [row["_timestamp"] for row in sent.history if "top_5/rank_0" in row] == [1e9 + step for step in range(100)]

@@ -70,6 +70,15 @@ def test_the_last_record_is_always_sent(records: list[dict[str, Any]]) -> None:
     reporter.current().flush()
     assert (records[0]["done"], records[-1]["done"], records[-1]["total"]) == (0, 100, None)
     assert len(records) < 10
+    assert [record["ended"] for record in records] == [False] * (len(records) - 1) + [True]
+
+
+def test_nested_loops_are_sent_in_the_order_of_their_starts(records: list[dict[str, Any]]) -> None:
+    for _ in track(range(1), "epochs"):
+        list(track(range(1), "batches"))
+    reporter.current().flush()
+    started = {record["name"]: record["started"] for record in records}
+    assert started["epochs"] <= started["batches"] <= records[-1]["time"]
 
 
 def test_a_break_sends_the_last_record_too(records: list[dict[str, Any]]) -> None:
@@ -77,4 +86,4 @@ def test_a_break_sends_the_last_record_too(records: list[dict[str, Any]]) -> Non
         if item == 5:
             break
     reporter.current().flush()
-    assert records[-1]["done"] == 5
+    assert (records[-1]["done"], records[-1]["ended"]) == (5, True)

@@ -3,16 +3,19 @@
 import asyncio
 import json
 import logging
+import math
 
 import pytest
-from farandole.protocol import Status
+from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.store import RunStore
+from farandole.server.panel import following, wire
 from farandole.server.panel import page as pages
 from farandole.server.panel.page import Page
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.runs import RunIndex
 
 from tests.panel import DEADLINE, panel_server
+from tests.unit.server.panel.test_wire import misfit
 
 
 @pytest.fixture
@@ -85,6 +88,51 @@ async def test_a_run_that_is_shown_again_is_sent_again(panel):
     page.subscribe(watch)
     slow.let()
     await until(lambda: [one["kind"] for one in slow.taken].count("run") == 2)
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+def follow(panel, *runs):
+    """Open a page that follows runs. Return its connection and the task that sends the messages."""
+    slow = Slow()
+    slow.let()
+    page = Page(panel, slow.send)
+    page.subscribe({"seen": False, "runs": [], "followed": list(runs), "by_rank": False, "logs": []})
+    return slow, asyncio.create_task(page.send_updates())
+
+
+def news(slow):
+    return [one for one in slow.taken if one["kind"] == "followed"]
+
+
+async def test_a_followed_run_has_small_messages_only_if_there_is_news(panel, monkeypatch):
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.0)
+    run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
+    slow, sending = follow(panel, run.id, "none")
+    run.add_log(0, "a line\n")
+    run.add_records(0, report_to_json(Report(rank=0, time=1.0, step=1, values={"loss": math.nan})))
+    await until(lambda: news(slow) and news(slow)[-1]["bad"] == {"loss": 1})
+    last = news(slow)[-1]
+    assert misfit(last, wire.FollowedMessage) is None
+    assert (last["id"], last["summary"]["status"]) == (run.id, "running")
+    await asyncio.sleep(2.5)
+    assert news(slow)[-1] is last
+    run.add_log(0, "a line\n")
+    await until(lambda: news(slow)[-1]["activity"] != last["activity"])
+    # The page receives no view, and no problem for the run that does not exist.
+    assert {one["kind"] for one in slow.taken} <= {"clusters", "resources", "runs", "followed"}
+    run.finish(Status.FINISHED)
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+async def test_the_end_of_a_followed_run_is_sent_at_once(panel, monkeypatch):
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 600.0)
+    run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
+    slow, sending = follow(panel, run.id)
+    await until(lambda: news(slow))
+    run.finish(Status.FAILED, "no data")
+    await until(lambda: [one["summary"]["status"] for one in news(slow)] == ["running", "failed"])
     sending.cancel()
     await asyncio.wait([sending])
 

@@ -8,7 +8,7 @@ import pytest
 from farandole.driver.control import mailbox
 from farandole.driver.control.mailbox import MAILBOXES
 from farandole.runs.folder import this_process
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from tornado.routing import Matcher
 
@@ -65,7 +65,7 @@ def _inner(rule):
 
 async def test_every_route_answers_403_without_a_login(server):
     found = routes(server)
-    assert len(found) == 11
+    assert len(found) == 16
     base = server.url.removesuffix("/farandole/panel/")
     # The requests contain the XSRF token of the login page, so that they fail only because of the missing login.
     async with server.session.get(f"{base}/login") as answer:
@@ -79,8 +79,8 @@ async def test_every_route_answers_403_without_a_login(server):
                 async with server.session.request(verb, base + path, headers={"X-XSRFToken": xsrf}) as answer:
                     assert answer.status == 403, f"{verb} {path}: {answer.status}"
                     assert "XSRF" not in await answer.text()
-    # Each of the 11 paths has one method, except for the path of a cluster, which has two.
-    assert asked == 12
+    # Each of the 16 paths has one method, except for the path of a cluster with two, and that of a run with three.
+    assert asked == 19
 
 
 async def test_the_stream_needs_a_login_and_a_page_of_this_server(server):
@@ -115,7 +115,7 @@ async def test_a_login_by_cookie_needs_the_xsrf_token_too(server, hub):
 
 async def test_the_state_of_a_hub_without_clusters(server):
     state = await server.ask("GET", "state")
-    assert misfit(state, wire.State) is None
+    assert misfit(state, wire_routes.State) is None
     assert state["hub"] == {"user": "ada", "error": None}
     assert (state["clusters"], state["runs"]) == ([], {"runs": [], "offset": 0, "total": 0})
     resources = state["resources"]
@@ -347,6 +347,8 @@ async def test_an_invalid_start_is_refused(server, hub, body, message):
         ("GET", "runs/none/csv", None),
         ("GET", "runs/..%2F..%2Fetc/csv", None),
         ("POST", "runs/none/stop", None),
+        ("PATCH", "runs/none", {"name": "new"}),
+        ("DELETE", "runs/none", None),
     ],
 )
 async def test_missing_objects_are_not_found(server, method, path, body):
@@ -556,7 +558,7 @@ async def test_without_pages_nothing_is_requested(server, hub):
 
 async def test_without_a_hub_the_clusters_of_this_machine_are_shown(alone, tmp_path):
     state = await alone.ask("GET", "state")
-    assert misfit(state, wire.State) is None
+    assert misfit(state, wire_routes.State) is None
     assert (state["hub"], state["clusters"], state["resources"]["profiles"]) == (None, [], [])
     refused = await alone.ask("POST", "clusters", 409, json=START)
     assert (refused["code"], "%cluster start --local" in refused["message"]) == ("no_hub", True)
@@ -580,7 +582,10 @@ async def test_a_run_is_stopped_by_its_driver(alone, tmp_path):
         assert misfit(summary, wire.RunSummary) is None
         assert driver.asked == [{"do": "stop_run", "run": folder.name}]
     refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
-    assert "is not active" in refused["message"]
+    assert "there is nothing to stop; the run counts as lost 5 minutes after" in refused["message"]
+    (folder / "run.json").write_text(json.dumps({**known, "status": "finished"}))
+    refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
+    assert refused["message"] == f"run {folder.name} is not active: it is finished"
     assert not (tmp_path / "runs" / MAILBOXES).exists()
 
 

@@ -17,7 +17,7 @@ from farandole.runs.folder import this_process
 from farandole.runs.series import POINTS
 from farandole.runs.store import RunStore
 from farandole.runs.view_files import LINES, VIEW
-from farandole.server.panel import charts, files, wire
+from farandole.server.panel import charts, files, wire, wire_routes
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.files import csv_chunks, read_log
 from farandole.server.panel.routes import runs as run_routes
@@ -237,11 +237,11 @@ def test_runs_are_filtered(store, index, tmp_path, wanted, found):
 async def test_a_run_and_its_series(store, server):
     run = finished(store, name="first", options={"line": "--name first"}, versions={"torch": "2.13.0"})
     detail = await server.ask("GET", f"runs/{run.id}")
-    assert misfit(detail, wire.RunDetail) is None
+    assert misfit(detail, wire_routes.RunDetail) is None
     assert (detail["code"], detail["sampled"], detail["folder"]) == ("fd.report()", False, str(run.folder))
     assert detail["view"]["ranks"][1]["log"] == ["größer"]
     series = await server.ask("GET", f"runs/{run.id}/series?by_rank=1")
-    assert misfit(series, wire.RunSeries) is None
+    assert misfit(series, wire_routes.RunSeries) is None
     [loss, place] = series["series"]
     assert len(loss["x"]) <= POINTS
     assert set(place["ranks"]["1"]["mean"]) == {1.0}
@@ -399,6 +399,8 @@ async def test_a_forbidden_subscription_is_refused_and_the_stream_continues(serv
         '{"kind": "watch", "seen": true, "runs": [1], "by_rank": false, "logs": []}',
         json.dumps({"kind": "watch", "seen": True, "runs": [], "by_rank": False, "logs": [both]}),
         json.dumps({"kind": "watch", "seen": True, "runs": ["r"] * 51, "by_rank": False, "logs": []}),
+        json.dumps({"kind": "watch", "seen": True, "runs": [], "followed": ["r"] * 51, "by_rank": False, "logs": []}),
+        json.dumps({"kind": "watch", "seen": True, "runs": [], "followed": [1], "by_rank": False, "logs": []}),
     ]
     async with server.stream() as stream:
         for text in wrong:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from farandole.driver.control.mailbox import MAILBOXES
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 
 from tests.panel import panel_server
 from tests.strange import (
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.timeout(60)
 SECONDS = 10
 VIEW = {
     "id": BAD, "name": "", "status": "finished", "ended": True, "error": None, "notices": [], "backend": "torch",
-    "size": 2, "elapsed": 9, "progress": [], "samples_per_second": None, "series": [], "ranks": [],
+    "size": 2, "elapsed": 9, "seconds_left": None, "progress": [], "samples_per_second": None,
+    "reports": 0, "output_bytes": 0, "series": [], "ranks": [],
 }  # fmt: skip
 
 
@@ -171,7 +172,7 @@ async def test_a_strange_view_is_replaced_by_samples_of_the_reports(server, runs
     replaced(make, run / name)
     with limited_memory(2_000_000_000):
         detail = await server.ask("GET", f"runs/{BAD}?by_rank=1")
-    assert misfit(detail, wire.RunDetail) is None
+    assert misfit(detail, wire_routes.RunDetail) is None
     assert detail["view"]["series"][0]["last"] == 0.5
 
 
@@ -182,7 +183,7 @@ async def test_a_strange_view_is_replaced_by_samples_of_the_reports(server, runs
 async def test_a_view_of_wrong_types_is_replaced_by_samples_of_the_reports(server, runs, changes):
     (write_run(runs, BAD) / "view.json").write_text(json.dumps({**VIEW, **changes}))
     detail = await server.ask("GET", f"runs/{BAD}")
-    assert misfit(detail, wire.RunDetail) is None
+    assert misfit(detail, wire_routes.RunDetail) is None
     assert detail["view"]["series"][0]["last"] == 0.5
     assert "loss" in await server.ask("GET", f"runs/{BAD}/csv")
 
@@ -216,7 +217,7 @@ async def test_strange_code_costs_the_panel_only_the_code(server, runs, make):
     replaced(make, write_run(runs, BAD) / "code.py")
     with limited_memory(2_000_000_000):
         detail = await server.ask("GET", f"runs/{BAD}")
-    assert misfit(detail, wire.RunDetail) is None
+    assert misfit(detail, wire_routes.RunDetail) is None
     assert "root:" not in detail["code"]
 
 
@@ -226,7 +227,7 @@ async def test_strange_code_costs_the_panel_only_the_code(server, runs, make):
 async def test_strange_usage_costs_a_run_no_view(server, runs, line):
     (write_run(runs, BAD) / "usage" / "rank-0.jsonl").write_text(line + "\n")
     detail = await server.ask("GET", f"runs/{BAD}")
-    assert misfit(detail, wire.RunDetail) is None
+    assert misfit(detail, wire_routes.RunDetail) is None
 
 
 async def test_reports_with_a_million_series_fill_no_memory(server, runs):

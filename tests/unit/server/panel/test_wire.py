@@ -6,7 +6,7 @@ import typing
 from pathlib import Path
 
 import pytest
-from farandole.server.panel import wire
+from farandole.server.panel import wire, wire_routes
 
 EXAMPLES = Path(__file__).parents[3] / "wire"
 TYPES = json.loads((EXAMPLES / "types.json").read_text(encoding="utf-8"))
@@ -51,14 +51,15 @@ def _first(found):
 @pytest.mark.parametrize("name", sorted(TYPES))
 def test_an_example_fits_its_type(name):
     value = json.loads((EXAMPLES / f"{name}.json").read_text(encoding="utf-8"))
-    assert misfit(value, getattr(wire, TYPES[name])) is None
+    assert misfit(value, getattr(wire, TYPES[name], None) or getattr(wire_routes, TYPES[name])) is None
 
 
 def test_every_file_has_a_type_and_every_message_an_example():
     assert {path.stem for path in EXAMPLES.glob("*.json")} == {*TYPES, "types"}
     messages = {kind.__name__ for kind in typing.get_args(wire.Message)}
-    answers = {"State", "Cluster", "RunPage", "RunDetail", "RunSeries", "LogPart", "Problem"}
-    asked = {"Watch", "StartCluster", "ScaleCluster"}
+    answers = {"State", "Cluster", "RunPage", "RunTable", "RunDetail", "RunSeries", "RunUsage"}
+    answers |= {"LogPart", "LogMatches", "Problem", "Templates", "CreatedNotebook"}
+    asked = {"Watch", "StartCluster", "ScaleCluster", "RunEdit", "CreateNotebook"}
     assert set(TYPES.values()) == messages | answers | asked
 
 
@@ -77,4 +78,4 @@ def test_a_mismatch_is_found(change, problem):
     state = json.loads((EXAMPLES / "state.json").read_text(encoding="utf-8"))
     change(state)
     with pytest.raises(AssertionError, match=problem):
-        assert (found := misfit(state, wire.State)) is None, found
+        assert (found := misfit(state, wire_routes.State)) is None, found

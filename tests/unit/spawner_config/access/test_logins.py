@@ -36,6 +36,30 @@ def authenticator(database, **environment):
     return AccountAuthenticator(db=database, config=configured({**NATIVE, **environment}))
 
 
+def test_the_link_to_sign_up_does_not_hide_the_announcement_of_the_site():
+    c = Config()
+    c.JupyterHub.template_vars = {"announcement": "Lunch is at noon."}
+    configure_logins(c, {**NATIVE, "FARANDOLE_SIGNUP": "open"})
+    assert c.JupyterHub.template_vars["announcement"] == "Lunch is at noon."
+    assert c.JupyterHub.template_vars["announcement_login"].startswith('Lunch is at noon.<br><a href="/hub/signup">')
+
+
+def test_operators_without_an_account_are_named_with_the_remedy(database, caplog):
+    config = configured(NATIVE)
+    config.AccountAuthenticator.operators = ["Ada", "olga", "no name"]
+    ours = AccountAuthenticator(db=database, config=config, log=logging.getLogger())
+    [olga, wrong] = [record.getMessage() for record in caplog.records if "FARANDOLE_OPERATORS" in record.getMessage()]
+    assert olga.startswith("FARANDOLE_OPERATORS names 'olga', which has no account")
+    assert olga.endswith("Create the account at /hub/authorize.")
+    assert "'no name'" in wrong
+    assert "Correct the name, which is not a user name: use at most 64 letters" in wrong
+    caplog.clear()
+    ours.add_account("olga")
+    config.AccountAuthenticator.operators = ["olga"]
+    AccountAuthenticator(db=database, config=config, log=logging.getLogger())
+    assert "FARANDOLE_OPERATORS" not in caplog.text
+
+
 def test_only_the_first_administrator_can_log_in(database):
     ours = authenticator(database)
     assert ours.get_user("ada").is_valid_password("a long enough one")

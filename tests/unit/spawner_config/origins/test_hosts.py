@@ -38,13 +38,12 @@ def test_no_two_names_have_one_host():
     assert {host_label(label) for label in taken if HASHED.fullmatch(label)}.isdisjoint(taken)
 
 
-def test_a_service_has_a_host_that_no_user_has():
-    assert host_label("ada", "service") != host_label("ada")
-    assert HASHED.fullmatch(host_label("ada", "service"))
+def test_a_service_has_the_hubs_own_host():
+    assert subdomain_hook("operators", "hub.localhost", "service") == "hub.localhost"
 
 
 def test_names_with_one_host_are_found_without_case(monkeypatch):
-    monkeypatch.setattr("spawner_config.origins.hosts.host_label", lambda name, _kind="user": name.strip("_"))
+    monkeypatch.setattr("spawner_config.origins.hosts.host_label", lambda name: name.strip("_"))
     assert same_host("ada", ["ada", "grace"]) is None
     assert same_host("ada", ["grace", "ADA_"]) == "ADA_"
     assert same_host("Ada", ["aDa"]) == "aDa"

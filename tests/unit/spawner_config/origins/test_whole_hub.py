@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
@@ -16,8 +17,8 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from hub.process import CONFIG
-from spawner_config.access.logins import TEMPLATES as ACCOUNTS
 from spawner_config.local import free_port
+from spawner_config.operators.notices import Notice, Notices
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.origins.certificates import PATH
 from spawner_config.origins.hosts import host_label
@@ -155,8 +156,30 @@ async def test_one_origin_is_named_on_the_administrators_page(application, monke
         pages = application.tornado_settings["jinja2_env_sync"]
         given = {"static_url": lambda *_, **__: "", "base_url": "/hub/", "accounts": [], **application.template_vars}
         assert "act as the user who opens it" in pages.get_template("admin.html").render(given)
-        pages.loader.loaders[1].searchpath.insert(0, str(ACCOUNTS))
         assert "act as the user who opens it" in pages.get_template("accounts.html").render(given)
+
+
+SITE = """
+load_subconfig({config!r})
+c.JupyterHub.template_vars.update(announcement="Lunch is at noon.", announcement_home="Welcome home.")
+"""
+
+
+async def test_notices_and_the_sites_own_announcements_are_both_shown(application, tmp_path):
+    site = tmp_path / "site_config.py"
+    site.write_text(SITE.format(config=str(CONFIG)))
+    async with running(application, site) as session:
+        browser = await logged_in(session)
+        notices = Notices(tmp_path)
+        notices.add("ada", Notice(by="olga", at=datetime.now(UTC), text="<b>Bye</b>.", servers=("",)))
+        # A user of the same name, who is gone, got this one.
+        notices.add("ada", Notice(by="olga", at=datetime.now(UTC) - timedelta(days=1), text="Not for you."))
+        for path, announcement in (("/hub/home", "Welcome home."), ("/hub/spawn/ada", "Lunch is at noon.")):
+            status, _, text, _ = await ask(session, "GET", path, headers={**browser, "Sec-Fetch-Site": "same-origin"})
+            assert (status, announcement in text) == (200, True)
+            assert "olga stopped your notebook server. Reason: &lt;b&gt;Bye&lt;/b&gt;." in text
+            assert "Not for you." not in text
+        assert "Lunch is at noon." in (await ask(session, "GET", "/hub/login"))[2]
 
 
 @pytest.fixture

@@ -51,9 +51,9 @@ class PanelHandler(APIHandler):
         self.panel = panel
 
     def answer(self, value: Mapping[str, Any], status: int = 200) -> None:
-        """Send a JSON response."""
+        """Send a JSON response without spaces, which take a tenth of the table of runs."""
         self.set_status(status)
-        self.finish(strict_json(value))
+        self.finish(strict_json(value, separators=(",", ":")))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Respond with the reason why the request was refused."""
@@ -118,7 +118,7 @@ class ClusterHandler(PanelHandler):
     @requires("write")
     async def patch(self, name: str) -> None:
         """Scale the cluster to the number of workers in the body."""
-        workers = _typed(self.body(), "workers", int)
+        workers = typed(self.body(), "workers", int)
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; stop it instead")
         _check_size(workers)
@@ -152,7 +152,7 @@ class WorkerLogHandler(PanelHandler):
 
 def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
     """Return the options and the number of workers in a ``StartCluster`` message; raise UsageError if it is invalid."""
-    name, workers = _typed(body, "name", str), _typed(body, "workers", int)
+    name, workers = typed(body, "name", str), typed(body, "workers", int)
     ranks, backend = _maybe(body, "ranks", int), _maybe(body, "backend", str)
     if not CLUSTER_NAME.fullmatch(name):
         raise UsageError(
@@ -164,7 +164,7 @@ def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
     if backend is not None:
         check_backend(backend)
     _check_size(workers)
-    wait, profile = _typed(body, "wait", bool), _maybe(body, "profile", str)
+    wait, profile = typed(body, "wait", bool), _maybe(body, "profile", str)
     return WorkerOptions(cluster=name, profile=profile, ranks=ranks, wait=wait, backend=backend), workers
 
 
@@ -174,7 +174,7 @@ def _check_size(workers: int) -> None:
         raise UsageError(f"a cluster may have at most {MOST_WORKERS:,} workers, not {workers:,}")
 
 
-def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
+def typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
     """Return a value from a request's body; raise UsageError if the value has another type."""
     value = body.get(key)
     if type(value) is not kind:
@@ -183,4 +183,4 @@ def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
 
 
 def _maybe(body: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
-    return None if body.get(key) is None else _typed(body, key, kind)
+    return None if body.get(key) is None else typed(body, key, kind)

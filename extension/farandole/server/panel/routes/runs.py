@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tornado.iostream import StreamClosedError
 
-from farandole.protocol import MOST_RANKS
 from farandole.reading import reason
 from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
-from farandole.server.panel import wire
-from farandole.server.panel.charts import Chart
-from farandole.server.panel.files import check_reports, csv_chunks, read_log
+from farandole.server.panel import wire, wire_routes
+from farandole.server.panel.charts import Chart, usage
+from farandole.server.panel.files import check_reports, csv_chunks
 from farandole.server.panel.routes.clusters import PanelHandler, requires
 from farandole.server.panel.runs import NEWEST, Filter
 
@@ -43,7 +43,7 @@ class RunHandler(PanelHandler):
 
     @requires("read")
     async def get(self, run: str) -> None:
-        """Respond with the run's summary, view, code, options, versions and results."""
+        """Respond with the run's summary, tags, notes, view, code, options, versions and results."""
         async with self.panel.used():
             info, summary, chart = await asyncio.to_thread(self.load, run)
         self.answer(await asyncio.to_thread(_detail, info, summary, chart))
@@ -66,16 +66,15 @@ class SeriesHandler(RunHandler):
         self.answer({"id": run, "sampled": chart.sampled, "series": chart.view["series"]})
 
 
-class RankLogHandler(PanelHandler):
-    """``GET runs/ID/logs/RANK`` returns a chunk of a rank's output."""
+class UsageHandler(PanelHandler):
+    """``GET runs/ID/usage`` returns the resource usage of a run's ranks over time."""
 
     @requires("read")
-    async def get(self, run: str, rank: str) -> None:
-        """Respond with the chunk that starts at the query's offset."""
+    async def get(self, run: str) -> None:
+        """Respond with samples of the run's usage records."""
         info = await asyncio.to_thread(self.panel.index.find, run)
-        offset, limit = self.number("offset", 0), max(4, self.number("limit", 100_000))
-        number = int(rank) if len(rank) < 10 else MOST_RANKS
-        self.answer(await asyncio.to_thread(read_log, info, number, offset, limit))
+        by_rank = bool(self.number("by_rank", 0))
+        self.answer(await asyncio.to_thread(lambda: usage(info, by_rank=by_rank)))
 
 
 class CsvHandler(PanelHandler):
@@ -119,18 +118,22 @@ class StopHandler(PanelHandler):
             self.answer(index.summary(info, self.panel.monitor.snapshot.active_runs()), 202)
 
 
-def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDetail:
+def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire_routes.RunDetail:
     whole = stored_info(info.folder)
     results: dict[str, Any] = {str(rank): value for rank, value in whole.results.items()}
     return {
         "summary": summary,
+        "tags": list(info.tags),
+        "notes": info.notes,
         "view": chart.view,
         "sampled": chart.sampled,
         "code": _code(info.folder),
+        "config": whole.config,
         "options": whole.options,
         "versions": whole.versions,
         "results": results,
         "folder": str(info.folder),
+        "tensorboard": find_spec("jupyter_server_proxy") is not None and (info.folder / "tensorboard").is_dir(),
     }
 
 

@@ -5,10 +5,10 @@ import { useEffect, useState, type JSX } from "react";
 import { number, title } from "../../format";
 import { RequestError } from "../../net/requestError";
 import { runOf } from "../../state/reducer";
-import type { RankRow, RunSummary } from "../../wire";
+import type { RankRow, RunSummary, RunView } from "../../wire";
 import { usePanelContext, usePanelState } from "../context";
 import { Note, Status } from "../parts";
-import { Elapsed } from "./elapsed";
+import { Elapsed, TimeLeft } from "./elapsed";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
 import { useStoredRun } from "./useStoredRun";
@@ -25,7 +25,9 @@ export function Dashboard({ id, onKnown }: Props): JSX.Element | null {
   const [byRank, setByRank] = useState(false);
   const shown = useStoredRun(id, byRank);
   const known = shown !== null;
-  useEffect(() => onKnown(known), [onKnown, known]);
+  useEffect(() => {
+    onKnown(known);
+  }, [onKnown, known]);
   if (!shown) return null;
   const { view } = shown;
   const summary = runOf(state, id) ?? shown.summary;
@@ -33,7 +35,7 @@ export function Dashboard({ id, onKnown }: Props): JSX.Element | null {
   return (
     <section className="fd" aria-label={trans.__("Training run")}>
       <div className="fd-card">
-        <Head summary={summary} speed={view.samples_per_second} />
+        <Head summary={summary} view={view} />
         {orphaned && (
           <Note info>
             {trans.__("The kernel that followed this run has ended, and the run continues. ")}
@@ -53,11 +55,12 @@ function isOrphaned({ status, goes_on: goesOn }: RunSummary): boolean {
   return status === "lost" && goesOn;
 }
 
-function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
+function Head({ summary, view }: { summary: RunSummary; view: RunView }): JSX.Element {
   const { model, trans } = usePanelContext();
   const [requested, setRequested] = useState(false);
   const [problem, setProblem] = useState("");
   const stopping = requested && summary.goes_on;
+  const speed = view.samples_per_second;
   const facts = [
     trans._n("%1 rank", "%1 ranks", summary.size),
     summary.backend,
@@ -84,7 +87,8 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
           {title(summary)}
         </span>
         <span className="fd-facts">
-          <Elapsed run={summary} /> · {facts.filter(Boolean).join(" · ")}
+          <Elapsed run={summary} />
+          <TimeLeft view={view} /> · {facts.filter(Boolean).join(" · ")}
         </span>
         <button type="button" className="fd-stop" disabled={!summary.goes_on || stopping} onClick={() => void stop()}>
           {stopping ? trans.__("Stopping…") : trans.__("Stop")}

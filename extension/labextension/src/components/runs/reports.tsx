@@ -12,11 +12,15 @@ interface Props {
   view: RunView;
   byRank: boolean;
   setByRank: (byRank: boolean) => void;
+  /** Whether the settings of the charts are shown at first. */
+  unfolded?: boolean;
 }
 
 /** The reports of a run. They are drawn again only if they have changed, because a page may show many runs. */
-export const Reports = memo(function Reports({ view, byRank, setByRank }: Props): JSX.Element {
+export const Reports = memo(function Reports({ view, byRank, setByRank, unfolded }: Props): JSX.Element {
   const trans = useTranslator();
+  // The lines of ranks are also there if another component of the page has asked for them.
+  const series = byRank ? view.series : view.series.map((one) => ({ ...one, ranks: null }));
   return (
     <>
       <div className="fd-notes">
@@ -40,8 +44,7 @@ export const Reports = memo(function Reports({ view, byRank, setByRank }: Props)
               {trans.__("one line per rank")}
             </button>
           </div>
-          {/* The lines of ranks are also there if another component of the page has asked for them. */}
-          <Charts series={byRank ? view.series : view.series.map((one) => ({ ...one, ranks: null }))} />
+          <Charts series={series} unfolded={unfolded} />
         </>
       )}
     </>

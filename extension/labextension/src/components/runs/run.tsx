@@ -2,29 +2,32 @@
 
 import { useEffect, useState, type JSX } from "react";
 
-import { basename, number, title } from "../../format";
+import { basename, configText, number, title } from "../../format";
 import { runOf } from "../../state/reducer";
-import type { RunDetail, RunMessage, RunSummary } from "../../wire";
+import type { RunDetail, RunMessage, RunSummary, RunView } from "../../wire";
 import { usePanelContext, usePanelState, useSubscription } from "../context";
 import { RankLog } from "../log";
 import { Empty, Status } from "../parts";
-import { Elapsed } from "./elapsed";
+import { Elapsed, TimeLeft } from "./elapsed";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
+import { System } from "./system";
 
 interface Props {
   id: string;
   /** Whether the user has just opened the run. If so, the page of the run takes the focus. */
   focus: boolean;
   close: () => void;
+  /** Whether the settings of the charts are shown at first. */
+  unfolded?: boolean;
 }
 
-export function RunDetailView({ id, focus, close }: Props): JSX.Element {
+export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const state = usePanelState();
   const [byRank, setByRank] = useState(false);
   useSubscription({ runs: [id], byRank });
-  const { detail, missing } = useDetail(id, state.views[id]?.view.ended);
+  const { detail, missing } = useDetail(id, state.views[id]?.view);
   // The response to the plain request may arrive before the first view of the run on the websocket.
   const shown: Pick<RunMessage, "summary" | "view" | "sampled"> | null = state.views[id] ?? detail;
   return (
@@ -32,10 +35,16 @@ export function RunDetailView({ id, focus, close }: Props): JSX.Element {
       <BackButton focus={focus} close={close} />
       {shown ? (
         <>
-          <Head summary={runOf(state, id) ?? shown.summary} speed={shown.view.samples_per_second} />
-          <Reports view={shown.view} byRank={byRank} setByRank={setByRank} />
+          <Head
+            summary={runOf(state, id) ?? shown.summary}
+            view={shown.view}
+            tensorboard={detail?.tensorboard ?? false}
+          />
+          <Reports view={shown.view} {...{ byRank, setByRank, unfolded }} />
+          {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
           <RankTable rows={shown.view.ranks} />
+          <System id={id} goesOn={(runOf(state, id) ?? shown.summary).goes_on} />
           {shown.view.ranks.length > 0 && <RankLog run={id} rows={shown.view.ranks} />}
         </>
       ) : (
@@ -57,12 +66,19 @@ export function BackButton({ focus, close }: { focus: boolean; close: () => void
   );
 }
 
-/** Return the details of a run. They are fetched again when the run ends, because its results exist only then. */
-function useDetail(id: string, ended = false): { detail: RunDetail | null; missing: boolean } {
+/**
+ * Return the details of a run, whose newest view is `streamed`.
+ *
+ * They are fetched again with the first report, because a cell usually calls `fd.config` before it, and when the run
+ * ends, because its results exist only then.
+ */
+function useDetail(id: string, streamed?: RunView): { detail: RunDetail | null; missing: boolean } {
   const { model } = usePanelContext();
   const [detail, setDetail] = useState<RunDetail | null>(null);
   const [missing, setMissing] = useState(false);
-  const complete = ended || (detail?.view.ended ?? false);
+  const view = streamed ?? detail?.view;
+  const reported = view !== undefined && view.series.length > 0;
+  const ended = view?.ended ?? false;
   useEffect(() => {
     let mounted = true;
     void model
@@ -75,7 +91,7 @@ function useDetail(id: string, ended = false): { detail: RunDetail | null; missi
     return () => {
       mounted = false;
     };
-  }, [model, id, complete]);
+  }, [model, id, reported, ended]);
   return { detail, missing };
 }
 
@@ -91,10 +107,18 @@ function ReportsNote({ empty, sampled }: { empty: boolean; sampled: boolean }): 
   );
 }
 
-function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
-  const { model, trans, openNotebook } = usePanelContext();
+interface HeadProps {
+  summary: RunSummary;
+  view: RunView;
+  /** Whether TensorBoard can show the run. */
+  tensorboard: boolean;
+}
+
+function Head({ summary, view, tensorboard }: HeadProps): JSX.Element {
+  const { model, trans, openNotebook, openLog } = usePanelContext();
   const [requested, setRequested] = useState(false);
   const stopping = requested && summary.goes_on;
+  const speed = view.samples_per_second;
   const facts = [
     trans._n("%1 rank", "%1 ranks", summary.size),
     summary.backend,
@@ -114,7 +138,8 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
         <Status of={summary.status} />
       </div>
       <div className="fd-facts">
-        <Elapsed run={summary} /> · {facts.filter(Boolean).join(" · ")}
+        <Elapsed run={summary} />
+        <TimeLeft view={view} /> · {facts.filter(Boolean).join(" · ")}
         {summary.notebook && (
           <>
             {" · "}
@@ -135,11 +160,35 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
             {stopping ? trans.__("Stopping…") : trans.__("Stop the run")}
           </button>
         )}
+        <button type="button" className="fd-button" onClick={() => openLog(summary.id, 0)}>
+          {trans.__("Open log")}
+        </button>
         <a className="fd-button" href={model.api.csvUrl(summary.id)} download={`${summary.id}.csv`}>
           {trans.__("Download CSV")}
         </a>
+        {tensorboard && (
+          <a className="fd-button" href={model.api.tensorBoardUrl(summary.id)} target="_blank" rel="noopener">
+            TensorBoard
+          </a>
+        )}
       </div>
     </>
+  );
+}
+
+/** The hyper-parameters of a run. */
+function Config({ config }: { config: RunDetail["config"] }): JSX.Element | null {
+  const entries = Object.entries(config);
+  if (!entries.length) return null;
+  return (
+    <dl className="fd-config">
+      {entries.map(([name, value]) => (
+        <div key={name}>
+          <dt className="fd-muted">{name}</dt>
+          <dd>{configText(value)}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }
 

@@ -1,20 +1,18 @@
 /** The list of runs. Only the visible rows are rendered, because there can be very many runs. */
 
-import { useEffect, useRef, useState, type JSX, type KeyboardEvent } from "react";
+import { useRef, useState, type JSX } from "react";
 
 import { MOST_COMPARED } from "../../charts/comparison";
 import { basename, clock, title } from "../../format";
 import type { Filter } from "../../net/filters";
 import type { RunSummary } from "../../wire";
 import { usePanelContext } from "../context";
-import { useSize } from "../../hooks";
 import { Empty, Status } from "../parts";
 import { Elapsed } from "./elapsed";
 import { useRuns } from "./useRuns";
-import { rowsOf, scrollTo, type Rows, type View } from "./virtualRows";
+import { useReturnedFocus, useVirtualRows } from "./virtualRows";
 
 export const ROW = 58;
-const INITIAL_HEIGHT = 480;
 
 interface Props {
   filter: Filter;
@@ -28,55 +26,26 @@ interface Props {
 export function RunList({ filter, previous, selected, select, open }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const box = useRef<HTMLDivElement>(null);
-  const [scrollTop, setScrollTop] = useState(0);
-  const [current, setCurrent] = useState(0);
-  const height = useSize(box, "clientHeight", INITIAL_HEIGHT);
   const [total, setTotal] = useState(0);
-  const view: View = { scrollTop, height, rowHeight: ROW, total };
-  const rows = rowsOf(view);
-  const runs = useRuns(filter, rows.last ? rows : { first: 0, last: 1 });
+  const { first, last, active, rendered, setActive, ...handlers } = useVirtualRows(box, { rowHeight: ROW, total });
+  const runs = useRuns(filter, last ? { first, last } : { first: 0, last: 1 });
   if (runs.total !== total) setTotal(runs.total);
-  const active = Math.max(0, Math.min(current, total - 1));
-  const moved = useRef(false);
-  useEffect(() => {
-    if (moved.current) box.current?.querySelector<HTMLElement>(`[data-row="${active}"]`)?.focus();
-    moved.current = false;
-  }, [active]);
-  useEffect(() => {
-    if (!previous || !runs.known) return;
-    const buttons = box.current?.querySelectorAll<HTMLElement>("[data-row]") ?? [];
-    ([...buttons].find((button) => button.dataset["run"] === previous) ?? buttons[0])?.focus();
-  }, [previous, runs.known]);
-  const onKeyDown = (event: KeyboardEvent) => {
-    const next = nextRow(event.key, active, total);
-    if (next === null || !box.current) return;
-    event.preventDefault();
-    const top = (box.current.scrollTop = scrollTo(next, view));
-    setScrollTop(top);
-    moved.current = next !== active;
-    setCurrent(next);
-  };
+  useReturnedFocus(box, previous, runs.known);
   return (
     <>
       <p className="fd-muted" role="status">
         {trans._n("%1 run", "%1 runs", total)}
       </p>
-      <div
-        ref={box}
-        className="fd-runs"
-        hidden={total === 0}
-        onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
-        onKeyDown={onKeyDown}
-      >
+      <div ref={box} className="fd-runs" hidden={total === 0} {...handlers}>
         <ul aria-label={trans.__("Runs")} style={{ height: total * ROW }}>
-          {rendered(rows, active, total).map((row) => (
+          {rendered.map((row) => (
             <li
               key={row}
               className="fd-run"
               aria-setsize={total}
               aria-posinset={row + 1}
               style={{ top: row * ROW, height: ROW }}
-              onFocus={() => setCurrent(row)}
+              onFocus={() => setActive(row)}
             >
               <Row run={runs.at(row)} {...{ row, selected, select, open }} active={row === active} />
             </li>
@@ -86,19 +55,6 @@ export function RunList({ filter, previous, selected, select, open }: Props): JS
       {runs.known && total === 0 && <Empty title={trans.__("No run matches the filter")} />}
     </>
   );
-}
-
-/** Return the rows to render. They include the active row, which has the focus or receives it when Tab is pressed. */
-function rendered({ first, last }: Rows, active: number, total: number): number[] {
-  const visible = Array.from({ length: Math.max(0, last - first) }, (_, n) => first + n);
-  if (active >= total) return visible;
-  return [...(active < first ? [active] : []), ...visible, ...(active >= last ? [active] : [])];
-}
-
-/** Return the row to which a key moves the focus, or null if the key does not move it. */
-function nextRow(key: string, row: number, total: number): number | null {
-  const next = { ArrowDown: row + 1, ArrowUp: row - 1, Home: 0, End: total - 1 }[key];
-  return next === undefined ? null : Math.min(Math.max(0, next), total - 1);
 }
 
 interface RowProps extends Omit<Props, "filter" | "previous"> {

@@ -1,6 +1,6 @@
 /** The tab "Runs" of the panel. It shows one run, a comparison, or the list of all runs with charts of active runs. */
 
-import { useMemo, useState, type JSX } from "react";
+import { useMemo, useState, type JSX, type ReactNode } from "react";
 
 import { Charts } from "../../charts/charts";
 import { MOST_COMPARED } from "../../charts/comparison";
@@ -18,7 +18,7 @@ import { RunList } from "./runlist";
 
 const MOST_LIVE = 2;
 /** The list is requested from the server when the user has not typed for this long, in milliseconds. */
-const TYPING_MS = 250;
+export const TYPING_MS = 250;
 
 /** The page from which the user returned to the list. It is a run, or the comparison if `run` is null. */
 interface Previous {
@@ -34,7 +34,7 @@ interface Props {
 }
 
 export function Runs({ id, focus, open }: Props): JSX.Element {
-  const { trans, insertTraining } = usePanelContext();
+  const { trans, insertTraining, openPage } = usePanelContext();
   const { runs, total } = usePanelState();
   const [filter, setFilter] = useState(ALL);
   const debounced = useDebounced(filter, TYPING_MS);
@@ -67,6 +67,9 @@ export function Runs({ id, focus, open }: Props): JSX.Element {
       {isAll(filter) && <Live open={open} />}
       <FilterBar filter={filter} setFilter={setFilter} />
       <div className="fd-row">
+        <button type="button" title={trans.__("Show the table of all runs in the main area")} onClick={openPage}>
+          {trans.__("All runs")}
+        </button>
         <button
           type="button"
           disabled={selected.size < 2}
@@ -118,7 +121,14 @@ function Live({ open }: { open: (id: string) => void }): JSX.Element | null {
   );
 }
 
-function FilterBar({ filter, setFilter }: { filter: Filter; setFilter: (filter: Filter) => void }): JSX.Element {
+interface FilterBarProps<F extends Filter> {
+  filter: F;
+  setFilter: (filter: F) => void;
+  children?: ReactNode;
+}
+
+/** The fields of the filter. `children` are further fields. */
+export function FilterBar<F extends Filter>({ filter, setFilter, children }: FilterBarProps<F>): JSX.Element {
   const { trans } = usePanelContext();
   const { clusters, runs } = usePanelState();
   const names = [...(clusters ?? []).map(({ name }) => name), ...(runs ?? []).map(({ cluster }) => cluster)];
@@ -144,6 +154,7 @@ function FilterBar({ filter, setFilter }: { filter: Filter; setFilter: (filter: 
         options={[["", trans.__("any cluster")], ...choices.map((name): Option => [name, name])]}
         set={(cluster) => setFilter({ ...filter, cluster })}
       />
+      {children}
     </div>
   );
 }

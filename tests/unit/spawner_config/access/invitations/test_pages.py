@@ -72,6 +72,16 @@ async def admin(hub):
     return visitor
 
 
+async def test_all_pages_name_this_project_and_lead_to_the_accounts(hub, admin):
+    assert "<strong>Farandole</strong>" in (await hub.visitor().get("/hub/login"))[1]
+    home = (await admin.get("/hub/home"))[1]
+    assert "/hub/change-password" in home
+    assert "/hub/authorize" in home
+    page = (await admin.get("/hub/admin"))[1]
+    assert "Create their accounts" in page
+    assert "/services/operators/" in page
+
+
 def uploaded(text):
     form = aiohttp.FormData()
     form.add_field("list", text, filename="course.csv", content_type="text/csv")

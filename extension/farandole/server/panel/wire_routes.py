@@ -1,0 +1,173 @@
+"""Types of the JSON bodies and responses of the routes; `wire` has the types that the stream of messages uses too."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypedDict
+
+from farandole.server.panel.wire import Cluster, Hub, Resources, RunPage, RunSummary, RunView, Series
+
+ConfigValue: TypeAlias = str | float | bool | None
+
+
+class State(TypedDict):
+    """Response to ``GET state``, with the same content as the first messages of the stream; ``hub`` may be null."""
+
+    hub: Hub | None
+    resources: Resources
+    clusters: list[Cluster]
+    runs: RunPage
+
+
+class StartCluster(TypedDict):
+    """Body of ``POST clusters``. A null value selects the hub's default."""
+
+    name: str
+    workers: int
+    profile: str | None
+    ranks: int | None
+    backend: str | None
+    wait: bool
+
+
+class ScaleCluster(TypedDict):
+    """Body of ``PATCH clusters/NAME``."""
+
+    workers: int
+
+
+class RunDetail(TypedDict):
+    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports.
+
+    ``tensorboard`` is true if the run has event files and the server has the TensorBoard viewer.
+    """
+
+    summary: RunSummary
+    tags: list[str]
+    notes: str
+    view: RunView
+    sampled: bool
+    code: str
+    config: dict[str, ConfigValue]
+    options: dict[str, Any]
+    versions: dict[str, str]
+    results: dict[str, Any]
+    folder: str
+    tensorboard: bool
+
+
+class RunSeries(TypedDict):
+    """Response to ``GET runs/ID/series``."""
+
+    id: str
+    sampled: bool
+    series: list[Series]
+
+
+class ReportedValues(TypedDict):
+    """The values of a series. Values that are not finite do not count.
+
+    ``last`` is the mean over the ranks of their last values; ``lowest`` and ``highest`` are the extremes of all values.
+    """
+
+    last: float | None
+    lowest: float | None
+    highest: float | None
+
+
+class RunRow(RunSummary):
+    """A row in the table of runs. ``bytes`` is the disk use of the run's folder, or null if it is not known yet."""
+
+    config: dict[str, ConfigValue]
+    series: dict[str, ReportedValues]
+    tags: list[str]
+    notes: str
+    bytes: int | None
+
+
+class RunTable(TypedDict):
+    """A part of the table of runs. ``series``, ``config`` and ``tags`` are the names that occur in all of the table.
+
+    While the server still reads values of runs, ``complete`` is false: runs whose value is unknown are sorted last,
+    series and disk use may be missing from the rows, and names may be missing. The page then asks again.
+    """
+
+    runs: list[RunRow]
+    offset: int
+    total: int
+    complete: bool
+    series: list[str]
+    config: list[str]
+    tags: list[str]
+
+
+class RunTexts(TypedDict):
+    """What a user writes about a run. Null leaves a value as it is; an empty name restores the original."""
+
+    name: str | None
+    tags: list[str] | None
+    notes: str | None
+
+
+class RunEdit(RunTexts):
+    """A change to what a user writes about a run. The answer is 409, ``changed``, if a value is not that in ``before``.
+
+    Null in ``before`` changes a value whatever it is.
+    """
+
+    before: RunTexts | None
+
+
+class RunUsage(TypedDict):
+    """Response to ``GET runs/ID/usage``. The x values of the series are seconds since the start of the run.
+
+    The series are ``cpu`` (in percent of one core), ``memory``, ``gpu`` (in percent), ``gpu_memory``, and ``received``
+    and ``sent`` (the network traffic of the ranks' machines, in bytes per second). ``notices`` names unreadable files.
+    """
+
+    id: str
+    notices: list[str]
+    series: list[Series]
+
+
+class LogMatch(TypedDict):
+    """A line of a rank's output. ``offset`` is in bytes from the start of the rank's log, ``time`` null if unknown."""
+
+    rank: int
+    line: int
+    offset: int
+    time: float | None
+    text: str
+
+
+class LogMatches(TypedDict):
+    """The lines that match a search, in the order of ranks and lines. ``complete`` is false if there are more."""
+
+    id: str
+    matches: list[LogMatch]
+    complete: bool
+
+
+class Template(TypedDict):
+    """A notebook to start from. ``name`` is the name of its file without the extension."""
+
+    name: str
+    title: str
+    description: str
+
+
+class Templates(TypedDict):
+    """Response to ``GET templates``."""
+
+    templates: list[Template]
+
+
+class CreateNotebook(TypedDict):
+    """A request for a notebook from a template. ``folder`` is relative to the server's root; empty for the root."""
+
+    folder: str
+
+
+class CreatedNotebook(TypedDict):
+    """Response to ``POST templates/NAME``. ``path`` is relative to the server's root."""
+
+    path: str

@@ -1,0 +1,56 @@
+/** The menu in which the user chooses the columns of the table. */
+
+import { useEffect, useRef, type JSX, type KeyboardEvent, type RefObject } from "react";
+
+import { usePanelContext } from "../context";
+import { shownColumns, type Choices, type Column } from "./columns";
+
+interface Props {
+  columns: readonly Column[];
+  choices: Choices;
+  choose: (choices: Choices) => void;
+}
+
+export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
+  const { trans } = usePanelContext();
+  const menu = useRef<HTMLDetailsElement>(null);
+  const shown = new Set(shownColumns(columns, choices));
+  useCloseOutside(menu);
+  const onKeyDown = ({ key }: KeyboardEvent) => {
+    if (key !== "Escape") return;
+    menu.current?.removeAttribute("open");
+    menu.current?.querySelector("summary")?.focus();
+  };
+  return (
+    <details ref={menu} className="fd-columns" onKeyDown={onKeyDown}>
+      <summary>{trans.__("Columns")}</summary>
+      <fieldset>
+        <legend>{trans.__("Columns of the table")}</legend>
+        {columns.slice(1).map((column) => (
+          <label key={column.key} className="fd-check">
+            <input
+              type="checkbox"
+              checked={shown.has(column)}
+              onChange={(event) => choose({ ...choices, [column.key]: event.target.checked })}
+            />
+            {column.label}
+          </label>
+        ))}
+        <button type="button" className="fd-small" onClick={() => choose({})}>
+          {trans.__("Restore the default columns")}
+        </button>
+      </fieldset>
+    </details>
+  );
+}
+
+/** Close the menu when the user clicks elsewhere, because it covers the table. */
+function useCloseOutside(menu: RefObject<HTMLDetailsElement>): void {
+  useEffect(() => {
+    const onPointerDown = ({ target }: Event) => {
+      if (!menu.current?.contains(target as Node)) menu.current?.removeAttribute("open");
+    };
+    document.addEventListener("pointerdown", onPointerDown);
+    return () => document.removeEventListener("pointerdown", onPointerDown);
+  }, [menu]);
+}

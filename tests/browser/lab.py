@@ -180,7 +180,7 @@ def assert_usable(lab: Lab, parts: str, name: str) -> None:
         expect(lab.page.locator(parts).first).to_be_visible()
         if device == "phone":
             # JupyterLab arranges the page again after the change of its size.
-            wait_until(lambda: lab.page.evaluate(BEYOND, parts) == [], 10)
+            wait_until(lambda: lab.page.evaluate(BEYOND, parts) == [], 30)
         assert_no_faults(lab, parts)
         lab.shoot(f"{name}-{device}")
     lab.page.set_viewport_size(DESKTOP)
@@ -231,7 +231,7 @@ def show(element: Locator) -> None:
         box, size = element.bounding_box(), element.page.viewport_size
         return bool(box and size and box["y"] + box["height"] <= size["height"])
 
-    wait_until(seen, 10)
+    wait_until(seen, 30)
 
 
 def write_notebook(path: Path, *cells: str) -> None:

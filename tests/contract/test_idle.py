@@ -102,5 +102,5 @@ def test_an_interrupt_releases_a_rank_that_waits_for_a_resting_rank(cluster):
 def test_a_resting_rank_that_dies_is_replaced(cluster):
     _, pid = rest(cluster)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: "rank 1 dead" in repr(cluster), 10)
+    wait_until(lambda: "rank 1 dead" in repr(cluster), 30)
     assert text(cluster.run(SUM["horovod"])) == "2\n"

@@ -26,7 +26,7 @@ RECIPE = Path(__file__).with_name("postgres")
 EXAMPLE = re.compile(r"^# FARANDOLE_DATABASE=(\S+)$", re.MULTILINE)
 """Captures the example of a database address in .env.example."""
 REMEDY = re.compile(r"`(docker compose exec [^`]+)`")
-AGAIN_SECONDS = 120.0
+AGAIN_SECONDS = 240.0
 
 
 def postgres_settings(password: str) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import requests
 
 from tests.browser.lab import DESKTOP, Lab, shoot_failure
 
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
 def lab(hub: RunningHub, chromium: Browser) -> Iterator[Lab]:
     with chromium.new_context(viewport=DESKTOP) as context:
         context.set_default_timeout(60_000)
-        yield Lab(hub, context.new_page())
+        lab = Lab(hub, context.new_page())
+        yield lab
+    # Clusters of earlier tests would keep the processors busy.
+    for user in lab.users:
+        stop_servers(hub, user)
+
+
+def stop_servers(hub: RunningHub, user: str) -> None:
+    """Stop the user's notebook server, and with it all workers, if the user logs in with the common password."""
+    with suppress(requests.RequestException, AssertionError):
+        hub.api(hub.token_for(user, ["self"]), "DELETE", f"/hub/api/users/{user}/server")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -54,6 +54,8 @@ class Lab:
     def __init__(self, hub: Hub, page: Page) -> None:
         self.hub = hub
         self.errors: list[str] = []
+        self.users: list[str] = []
+        """The users who have logged in."""
         self._take(page)
 
     def _take(self, page: Page) -> None:
@@ -78,6 +80,7 @@ class Lab:
 
     def log_in(self, user: str) -> None:
         """Log in at the hub with the login form."""
+        self.users.append(user)
         self.page.goto(f"{self.hub.url}/hub/login")
         self.page.get_by_label("Username:").fill(user)
         self.page.get_by_label("Password:", exact=True).fill(self.hub.password)

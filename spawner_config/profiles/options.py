@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spawner_config.profiles.profiles import Profile, ProfileSet
 
-NOTEBOOK_MODULE = "jupyterhub.singleuser"
+NOTEBOOK_MODULE = "farandole.server.single_user"
 WORKER_MODULE = "farandole.server.worker"
 NOTEBOOK_BODY = 256_000_000
 """The largest request body in bytes that a notebook server accepts from its user. farandole.server.senders limits those

@@ -34,6 +34,12 @@ BEYOND = """parts => [...document.querySelectorAll(parts)].flatMap((part) => [pa
     .map((one) => one.outerHTML.slice(0, 200))"""
 """JavaScript that returns the parts of the page beyond its right edge, except in scroll areas, ``pre`` and ``svg``."""
 
+LAST_ERRORS = 10
+"""How many of the last errors in a page's console are shown if a test fails."""
+
+# Playwright's default of 5 s is too short for pages that show a live run while other tests use all cores.
+expect.set_options(timeout=30_000)
+
 
 class Hub(Protocol):
     """The attributes of a hub that the browser uses."""
@@ -47,12 +53,15 @@ class Lab:
 
     def __init__(self, hub: Hub, page: Page) -> None:
         self.hub = hub
+        self.errors: list[str] = []
         self._take(page)
 
     def _take(self, page: Page) -> None:
         self.page = page
         # Confirm the dialog that asks whether to leave the page.
         page.on("dialog", lambda dialog: dialog.accept())
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
 
     def reopen(self) -> None:
         """Close the page and open another page in the same browser, in which the user is still logged in."""
@@ -186,9 +195,10 @@ def hide_side_bar(lab: Lab) -> None:
 
 
 def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
-    """If the test has failed, save a screenshot of its page, and add the screenshot's path to the report."""
+    """If the test has failed, add its page's last errors to the report, and the path of a screenshot that is saved."""
     lab = getattr(item, "funcargs", {}).get("lab")
     if report.failed and lab is not None and not lab.page.is_closed():
+        attach(report, "errors of the page", lambda: "\n".join(lab.errors[-LAST_ERRORS:]))
         attach(report, "browser", lambda: f"{lab.page.url}\npicture: {lab.shoot(f'failed-{item.name}')}")
 
 

@@ -100,7 +100,7 @@ def test_a_failed_run_and_nan_are_shown_in_jupyterlab_and_in_the_browser(hub: Ru
 @pytest.mark.release
 @pytest.mark.timeout(240)
 def test_a_browser_that_forbids_notifications_is_explained(hub: RunningHub, lab: Lab):
-    open_lab(hub, lab, "germain", "denied")
+    open_lab(hub, lab, "tereshkova", "denied")
     expect(toast(lab, "The browser forbids notifications of this page.")).to_contain_text("allow notifications")
     for theme in THEMES:
         choose_theme(lab, theme)

@@ -114,7 +114,7 @@ def show_system(lab: Lab, panel: Locator) -> None:
         choose_theme(lab, theme)
         assert_accessible(lab)
         lab.page.set_viewport_size(PHONE)
-        wait_until(lambda: panel.evaluate(CUT_OFF) == [], 10)
+        wait_until(lambda: panel.evaluate(CUT_OFF) == [], 30)
         assert_no_faults(lab, PARTS)
         panel.locator(".fd-system").scroll_into_view_if_needed()
         lab.shoot(f"system-{theme.split()[-1].lower()}")

@@ -118,7 +118,7 @@ def attach_after_a_kill(hub: RunningHub, lab: Lab, user: str, backend: str, cell
 
 @pytest.mark.timeout(300)
 def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
-    attached = attach_after_a_kill(hub, lab, "noether", "none", [CELL, "%runs", "%runs stop survivor", STEPS])
+    attached = attach_after_a_kill(hub, lab, "kowalewski", "none", [CELL, "%runs", "%runs stop survivor", STEPS])
     seen = points(attached, "loss")
     expect(lab.run_cell(3)).to_contain_text("running (detached)")
 
@@ -128,7 +128,7 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
     output = lab.run_cell(5)
     expect(output).to_contain_text("ranks that are whole: 2")
     last = int(re.search(r"last step: (\d+)", output.inner_text())[1])
-    wait_until(lambda: points(attached, "loss") == last + 1 >= seen, 10)
+    wait_until(lambda: points(attached, "loss") == last + 1 >= seen, 30)
     assert_even(places(attached, "loss"))
 
 
@@ -142,7 +142,7 @@ def test_an_elastic_run_is_taken_over_and_survives_the_loss_of_a_rank(hub: Runni
     wait_for_more(attached)
     (home_of(hub, "germain") / "hurry").touch()
     expect(attached.locator(".fd-status")).to_have_text("finished", timeout=60_000)
-    wait_until(lambda: points(attached, "loss") == ELASTIC_STEPS, 10)
+    wait_until(lambda: points(attached, "loss") == ELASTIC_STEPS, 30)
     assert_even(places(attached, "loss"))
 
     run = RunStore(home_of(hub, "germain") / "farandole" / "runs").load("survivor")

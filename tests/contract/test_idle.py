@@ -10,6 +10,7 @@ from farandole import Cluster
 from farandole.driver.world.backends.horovod import IDLE_CYCLE_MILLISECONDS
 from farandole.runs.store import RunStore
 
+from hub.process import wait_until
 from tests.cells import STUCK, SUM, interrupt_when_it_prints, text
 from tests.contract.worlds import run, world
 
@@ -101,5 +102,5 @@ def test_an_interrupt_releases_a_rank_that_waits_for_a_resting_rank(cluster):
 def test_a_resting_rank_that_dies_is_replaced(cluster):
     _, pid = rest(cluster)
     os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)], timeout=10)
+    wait_until(lambda: "rank 1 dead" in repr(cluster), 10)
     assert text(cluster.run(SUM["horovod"])) == "2\n"

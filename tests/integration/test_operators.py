@@ -91,7 +91,8 @@ def test_a_stopped_user_is_told_who_and_why(hub: RunningHub, servers: None) -> N
     answer = act(hub, hub.browser("olga"), "stop", user="ada", server="main-w0", text=REASON)
     assert "Stopped servers of ada: main-w0." in answer.text
     assert ada.has_notebook()
-    assert "Stopped servers of ada: notebook." in act(hub, hub.browser("olga"), "stop", user="ada", text="Bye.").text
+    # On a busy machine, the worker may still be stopping.
+    assert "Stopped servers of ada: notebook" in act(hub, hub.browser("olga"), "stop", user="ada", text="Bye.").text
     wait_until(lambda: not ada.has_notebook(), 60)
     for path in ("/hub/home", "/hub/spawn/ada"):
         text = ada._session.get(f"{hub.url}{path}", timeout=30).text

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from IPython.core.getipython import get_ipython
-
 from farandole.hyperparameters import Hyperparameter
 from farandole.ranks import context, run
 from farandole.ranks.kernel import activity as activities
@@ -108,15 +106,9 @@ def end() -> None:
     """Call the run's exit callbacks, send the queued messages and leave the run."""
     try:
         membership.current().end()
-        run.current().end(failed=_cell_has_failed())
+        run.current().end(failed=exits.cell_has_failed())
     finally:
         reporter.current().end()
-
-
-def _cell_has_failed() -> bool:
-    """Return whether the last cell that this kernel has completed, before the call of this function, has failed."""
-    shell: Any = get_ipython()
-    return shell is not None and not shell.last_execution_succeeded
 
 
 def mark_world_broken(interrupted: bool = False) -> None:

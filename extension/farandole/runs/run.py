@@ -139,15 +139,15 @@ class Run:
         if known:
             # Progress messages are not in any file, so they are needed even if the files contain the other messages.
             records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
-        lines: dict[str, str] = {}
+        lines: dict[str, list[str]] = {}
         reports = [self._add(rank, record, lines) for record in records]
         if not known:
-            self._sink.append(lines, position)
+            self._sink.append({name: "".join(added) for name, added in lines.items()}, position)
         for report in filter(None, reports):
             for listener in list(self._listeners):
                 listener(report)
 
-    def _add(self, rank: int, record: dict[str, Any], lines: dict[str, str]) -> Report | None:
+    def _add(self, rank: int, record: dict[str, Any], lines: dict[str, list[str]]) -> Report | None:
         kind = record.get("kind")
         if kind == Kind.REPORT:
             return self._add_report(rank, record, lines)
@@ -166,7 +166,7 @@ class Run:
                 self._view(rank).progress[record["name"]] = record
         return None
 
-    def _add_report(self, rank: int, record: dict[str, Any], lines: dict[str, str]) -> Report:
+    def _add_report(self, rank: int, record: dict[str, Any], lines: dict[str, list[str]]) -> Report:
         report = report_from_json(record)
         with self._lock:
             self._tables.setdefault(rank, RankTable()).add(report)
@@ -300,5 +300,5 @@ class Run:
             self._sink.replace("run.json", self._info.to_json)
 
 
-def _add_line(lines: dict[str, str], name: str, record: dict[str, Any]) -> None:
-    lines[name] = lines.get(name, "") + strict_json(record) + "\n"
+def _add_line(lines: dict[str, list[str]], name: str, record: dict[str, Any]) -> None:
+    lines.setdefault(name, []).append(f"{strict_json(record)}\n")

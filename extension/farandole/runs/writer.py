@@ -300,18 +300,16 @@ class RunFiles:
         with self._pending:
             text = self._replaces[name]
         content = text if isinstance(text, str) else text()
-        _refuse_links(self.folder, name)
+        path = self._path_of(name)
         durable = name == RUN_FILE
-        write_atomically(self.folder / name, content.encode("utf-8", "replace"), durable=durable, parents=False)
+        write_atomically(path, content.encode("utf-8", "replace"), durable=durable, parents=False)
         with self._pending:
             if self._replaces[name] is text:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> int:
         """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
-        path = self.folder / name
-        _refuse_links(self.folder, name)
-        path.parent.mkdir(exist_ok=True)
+        path = self._path_of(name)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -322,13 +320,19 @@ class RunFiles:
         finally:
             os.close(descriptor)
 
+    def _path_of(self, name: str) -> Path:
+        """Return the path of a file of the run, and create its subfolder, but not the folder of the run.
 
-def _refuse_links(folder: Path, name: str) -> None:
-    """Raise OSError if a folder between ``folder`` and the file ``name`` is a link, for example to another run."""
-    try:
-        check_parents(folder, name)
-    except ValueError as exc:
-        raise OSError(errno.ELOOP, str(exc), str(folder / name)) from exc
+        Raises OSError if a folder between the folder of the run and the file is a link, for example to another run.
+        """
+        path = self.folder / name
+        try:
+            check_parents(self.folder, name)
+        except ValueError as exc:
+            raise OSError(errno.ELOOP, str(exc), str(path)) from exc
+        if path.parent != self.folder:
+            path.parent.mkdir(exist_ok=True)
+        return path
 
 
 def write_atomically(

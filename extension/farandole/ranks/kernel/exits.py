@@ -44,3 +44,9 @@ def is_success(error: BaseException | None) -> bool:
     """Return whether an error is an exit with the status 0 or without a status."""
     # None has no `int` comparison, and any string is a message, including "0".
     return isinstance(error, SystemExit) and (error.code is None or (isinstance(error.code, int) and error.code == 0))
+
+
+def cell_has_failed() -> bool:
+    """Return whether the last cell that this kernel has completed, before the call of this function, has failed."""
+    shell: Any = get_ipython()
+    return shell is not None and not shell.last_execution_succeeded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -65,6 +66,15 @@ class Libraries(MetaPathFinder):
 def current() -> Libraries:
     """Return the `Libraries` of this process."""
     return Libraries()
+
+
+def share_gpus(gpus: int) -> None:
+    """Make libraries use this rank's GPU if its worker has fewer GPUs, ``gpus``, than ranks.
+
+    Libraries use the GPU with the number LOCAL_RANK, and a worker with one GPU and two ranks has no GPU 1.
+    """
+    os.environ["LOCAL_RANK"] = str(context.local_rank() % gpus)
+    os.environ["LOCAL_WORLD_SIZE"] = str(gpus)
 
 
 def _reset_accelerate() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import DeadlineError
 from farandole.ranks import context
-from farandole.ranks.world import process_group
+from farandole.ranks.world import libraries, process_group
 from farandole.ranks.world.sockets import OpenedSockets
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class TorchWorld(World):
         own_gpu = gpus >= context.local_size()
         if own_gpu:
             torch.cuda.set_device(context.device())
+        elif gpus:
+            libraries.share_gpus(gpus)
         with self._forming():
             if dist.is_initialized():  # on another backend, a cell may have created a group for itself
                 process_group.destroy()

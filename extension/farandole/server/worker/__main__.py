@@ -6,7 +6,8 @@ If JupyterHub's variables are set in the environment, this is the hub's single-u
 from __future__ import annotations
 
 import os
-import sys
+
+from farandole.server.single_user import skip_slow_import
 
 MIB = 2**20
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * MIB), "MALLOC_TRIM_THRESHOLD_": str(256 * MIB)}
@@ -19,9 +20,7 @@ fault for every 4 KiB. According to mallopt(3), 32 MiB is the maximum of the fir
 
 def main() -> None:
     """Run the single-user server if the hub has started this process, otherwise a standalone server."""
-    # jsonschema imports this optional module, which takes two seconds to compile a grammar of internationalized
-    # addresses. No schema in a worker uses that grammar.
-    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+    skip_slow_import()
     for variable, value in ALLOCATOR.items():
         os.environ.setdefault(variable, value)
     if "JUPYTERHUB_API_TOKEN" in os.environ:

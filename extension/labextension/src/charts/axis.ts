@@ -51,14 +51,14 @@ function moved<T extends Points & Pick<Series, "bad_x"> & Partial<Pick<Series, "
 function startOfEpoch({ x, epoch }: Pick<Points, "x" | "epoch">, n: number): number {
   // The epochs before the first point are unknown. Usually, all points have about the same number of epochs.
   const at = Math.max(1, n);
-  const count = Number(epoch[at] ?? 0) - Number(epoch[at - 1] ?? 0);
+  const count = (epoch[at] ?? 0) - (epoch[at - 1] ?? 0);
   const later = count > 1 ? (widthOf(x) - 1) * (0.5 - 0.5 / count) : 0;
   return Number(x[n]) + later;
 }
 
 /** Return how many steps a point covers: a power of two, because x + 0.5 is an odd multiple of its half. */
 function widthOf(x: Numbers): number {
-  const twice = 2 * Number(x[0] ?? 0) + 1;
+  const twice = 2 * (x[0] ?? 0) + 1;
   return Number.isInteger(twice) && Math.abs(twice) < 2 ** 31 ? twice & -twice : 1;
 }
 

@@ -27,8 +27,14 @@ export function watchOf(subscriptions: Iterable<Subscription>, logs: Readonly<Re
   return {
     kind: "watch",
     seen: all.some((one) => one.seen),
-    runs: newest(all.flatMap((one) => one.runs ?? []), MOST_SUBSCRIPTIONS - wanted.size),
-    followed: newest(all.flatMap((one) => one.followed ?? []), MOST_SUBSCRIPTIONS),
+    runs: newest(
+      all.flatMap((one) => one.runs ?? []),
+      MOST_SUBSCRIPTIONS - wanted.size,
+    ),
+    followed: newest(
+      all.flatMap((one) => one.followed ?? []),
+      MOST_SUBSCRIPTIONS,
+    ),
     by_rank: all.some((one) => one.byRank),
     logs: [...wanted].map(([key, log]) => ({ ...log, offset: logs[key]?.next ?? log.offset })),
   };

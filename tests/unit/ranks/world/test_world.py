@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -143,3 +144,16 @@ def test_two_threads_leave_one_after_the_other(world, monkeypatch):
     for thread in threads:
         thread.join(SECONDS)
     assert (asked, errors) == ([True, False], [])
+
+
+@pytest.mark.parametrize(("gpus", "numbers"), [(0, ("1", "2")), (1, ("0", "1"))])
+def test_libraries_find_the_gpu_that_ranks_share(world, monkeypatch, gpus, numbers):
+    shown = {"FARANDOLE_SIZE": "1", "FARANDOLE_LOCAL_RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in shown.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(dist, "init_process_group", stop := Mock(side_effect=InterruptedError))
+    with pytest.raises(InterruptedError):
+        world.form()
+    assert stop.call_args.args == ("gloo",)
+    assert (os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]) == numbers

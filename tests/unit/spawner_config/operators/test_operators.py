@@ -24,7 +24,7 @@ PROFILES = parse_profiles(
 
 
 def configured(tmp_path: Path, c: Any = None, **options: Any) -> Any:
-    c = c or Config()
+    c = Config() if c is None else c
     where = {"url": "http://127.0.0.1:20001", "bind": "127.0.0.1"}
     configure_operators(c, Settings(state=tmp_path), PROFILES, **where, **options)
     return c.JupyterHub

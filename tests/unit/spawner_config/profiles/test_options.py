@@ -183,4 +183,4 @@ def test_a_worker_runs_the_lean_server_and_a_notebook_the_full_one() -> None:
     hook(worker, {"role": "worker"})
     hook(notebook, {})
     assert worker.cmd == ["python3", "-m", "farandole.server.worker"]
-    assert notebook.cmd == ["python3", "-m", "jupyterhub.singleuser"]
+    assert notebook.cmd == ["python3", "-m", "farandole.server.single_user"]

@@ -31,7 +31,9 @@ export function FullLog({ id, ranks, started, rank: initial = ranks[0] ?? 0, onR
   const menu = useId();
   const log = useLogWindow(id, rank);
   const { jump, toEnd } = log;
-  useEffect(() => onRank?.(rank), [onRank, rank]);
+  useEffect(() => {
+    onRank?.(rank);
+  }, [onRank, rank]);
   const showMatch = useCallback(
     (match: LogMatch, text: string) => {
       setNeedle(text);

@@ -25,7 +25,9 @@ export function Dashboard({ id, onKnown }: Props): JSX.Element | null {
   const [byRank, setByRank] = useState(false);
   const shown = useStoredRun(id, byRank);
   const known = shown !== null;
-  useEffect(() => onKnown(known), [onKnown, known]);
+  useEffect(() => {
+    onKnown(known);
+  }, [onKnown, known]);
   if (!shown) return null;
   const { view } = shown;
   const summary = runOf(state, id) ?? shown.summary;

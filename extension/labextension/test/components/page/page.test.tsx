@@ -2,77 +2,25 @@
 
 import { act } from "react";
 
-import { RunsPage } from "../../../src/components/page/runsPage";
 import { RequestError } from "../../../src/net/requestError";
-import { PAGE } from "../../../src/state/pages";
 import type * as wire from "../../../src/wire";
 import { example } from "../../examples";
-import { Harness } from "../../harness";
-
-let harness: Harness;
-const table = example<wire.RunTable>("run-table");
-const first = table.runs[0] as wire.RunRow;
-const MANY = 5000;
-const ALL = { text: "", status: "", cluster: "", tag: "" };
-const NEWEST = { column: "started", descending: true };
-const kept = new Map<string, unknown>();
-const store = {
-  fetch: (key: string) => Promise.resolve(kept.get(key)) as Promise<undefined>,
-  save: (key: string, value: unknown) => Promise.resolve(kept.set(key, value)),
-};
-
-const detail = example<wire.RunDetail>("run-detail");
-/** The server's answer to a change of a text that someone else has changed. */
-const changed = { code: "changed" as const, message: "the text was changed elsewhere", runs: [] };
-
-const many = Array.from({ length: MANY }, (_, n): wire.RunRow => {
-  return { ...first, id: `run-${n}`, name: `name-${n}`, status: "finished", goes_on: false };
-});
-
-function page(_: unknown, __: unknown, offset: number, limit: number): wire.RunTable {
-  return { ...table, runs: many.slice(offset, offset + limit), offset, total: MANY };
-}
-
-beforeEach(() => {
-  kept.clear();
-  harness = new Harness();
-  harness.answers["table"] = page;
-  harness.answers["editRun"] = (_: string, edit: Partial<wire.RunRow>) => ({ ...first, ...edit });
-  harness.answers["run"] = () => detail;
-});
-afterEach(() => harness.close());
-
-async function open(answer?: () => wire.RunTable): Promise<void> {
-  if (answer) harness.answers["table"] = answer;
-  await harness.open(true, <RunsPage store={store} />);
-  await harness.receive({ kind: "runs", runs: [], total: 0 });
-  await answered();
-}
-
-/** Let the page receive and render the answers to its requests. */
-async function answered(): Promise<void> {
-  for (let n = 0; n < 3; n += 1) await harness.receive();
-}
-
-/** Return an answer with runs of these names. */
-const named = (...names: string[]) => {
-  const runs = names.map((name) => ({ ...first, id: `id-${name}`, name, goes_on: false }));
-  return () => ({ ...table, runs, total: runs.length });
-};
-
-const rows = () => [...harness.root.querySelectorAll<HTMLElement>("tbody tr:not([aria-hidden])")];
-const heads = () => [...harness.root.querySelectorAll("thead th")].map((head) => head.textContent);
-const asked = () => harness.requests.filter((one) => one.startsWith("table"));
-const request = (filter: object, sort: object, offset: number) =>
-  `table ${JSON.stringify(filter)} ${JSON.stringify(sort)} ${offset} ${PAGE}`;
-
-async function press(element: Element | null, key: string): Promise<void> {
-  await act(async () => {
-    element?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
-    await Promise.resolve();
-  });
-  await answered();
-}
+import {
+  ALL,
+  answered,
+  asked,
+  first,
+  harness,
+  heads,
+  named,
+  NEWEST,
+  open,
+  press,
+  renew,
+  request,
+  rows,
+  table,
+} from "./tablePage";
 
 test("of 5,000 runs only the visible rows are in the page, and only their parts are fetched", async () => {
   await open();
@@ -201,127 +149,10 @@ test("the chosen columns are kept", async () => {
   await harness.click("checkbox", "loss, highest");
   expect(heads()).not.toContain("Notes");
   harness.close();
-  harness = new Harness();
-  harness.answers["table"] = page;
+  renew();
   await open();
   expect(heads()).not.toContain("Notes");
   expect(heads()).toContain("loss, highest");
-});
-
-test.each([
-  ["Name of one", "better", { name: "better" }, { name: "one" }],
-  ["Tags of one, separated by commas", "a, b ,a,", { tags: ["a", "b"] }, { tags: first.tags }],
-  ["Notes of one", "<b>good</b>", { notes: "<b>good</b>" }, { notes: detail.notes }],
-])("%s are changed in place with Enter", async (label, text, edit, before) => {
-  await open(named("one"));
-  await harness.click("button", `Edit: ${label}`);
-  expect(document.activeElement).toBe(harness.get("textbox", label));
-  await harness.type("textbox", label, text);
-  await press(document.activeElement, "Enter");
-  expect(harness.requests).toContain(`editRun "id-one" ${JSON.stringify(edit)} ${JSON.stringify(before)}`);
-  expect(document.activeElement).toBe(harness.get("button", `Edit: ${label}`));
-});
-
-test("the user edits all of the notes, of which a row has only the beginning", async () => {
-  const whole = "n".repeat(3000);
-  await open(() => ({ ...table, runs: [{ ...first, notes: `${whole.slice(0, 999)}…` }] }));
-  harness.answers["run"] = () => ({ ...detail, notes: whole });
-  await harness.click("button", "Edit: Notes of first-cnn");
-  expect(harness.requests.filter((one) => one.startsWith("editRun"))).toEqual([]);
-  expect((harness.get("textbox", "Notes of first-cnn") as HTMLTextAreaElement).value).toBe(whole);
-  await harness.type("textbox", "Notes of first-cnn", `${whole}!`);
-  await press(document.activeElement, "Enter");
-  const [edit, before] = [{ notes: `${whole}!` }, { notes: whole }].map((texts) => JSON.stringify(texts));
-  expect(harness.requests).toContain(`editRun ${JSON.stringify(first.id)} ${edit} ${before}`);
-});
-
-test("notes that cannot be read are not edited", async () => {
-  await open(named("one"));
-  harness.answers["run"] = () => {
-    throw new RequestError({ code: "failed", message: "the notes cannot be read", runs: [] }, 500);
-  };
-  await harness.click("button", "Edit: Notes of one");
-  expect(harness.root.querySelector("textarea")).toBeNull();
-  expect(harness.root.textContent).toContain("the notes cannot be read");
-});
-
-test("a text is saved to its run, even if the row shows another run by then", async () => {
-  await open(named("one"));
-  await harness.click("button", "Edit: Name of one");
-  harness.answers["table"] = named("two", "one");
-  await harness.receive({ kind: "runs", runs: [], total: 2 });
-  await answered();
-  await harness.type("textbox", "Name of one", "better");
-  await press(document.activeElement, "Enter");
-  expect(harness.requests).toContain('editRun "id-one" {"name":"better"} {"name":"one"}');
-});
-
-test("Escape changes nothing, and a text that the server refuses stays in the field", async () => {
-  await open(named("one"));
-  await harness.click("button", "Edit: Name of one");
-  await harness.type("textbox", "Name of one", "other");
-  await press(document.activeElement, "Escape");
-  expect(harness.requests.filter((one) => one.startsWith("editRun"))).toEqual([]);
-  harness.answers["editRun"] = () => {
-    throw new RequestError({ code: "invalid", message: "the name is too long", runs: [] }, 400);
-  };
-  await harness.click("button", "Edit: Name of one");
-  await harness.type("textbox", "Name of one", "long");
-  await press(document.activeElement, "Enter");
-  expect((harness.get("textbox", "Name of one") as HTMLInputElement).value).toBe("long");
-  expect(harness.root.textContent).toContain("the name is too long");
-});
-
-test.each([
-  ["Name of one", "own", { summary: { ...detail.summary, name: "theirs" } }, { name: "own" }, { name: "theirs" }],
-  [
-    "Tags of one, separated by commas",
-    "own",
-    { tags: ["their", "tags"] },
-    { tags: ["own"] },
-    { tags: ["their", "tags"] },
-  ],
-  ["Notes of one", "own", { notes: "" }, { notes: "own" }, { notes: "" }],
-])("%s that were changed elsewhere are replaced only by a second Enter", async (label, text, other, edit, before) => {
-  await open(named("one"));
-  await harness.click("button", `Edit: ${label}`);
-  harness.answers["editRun"] = () => {
-    throw new RequestError(changed, 409);
-  };
-  harness.answers["run"] = () => ({ ...detail, ...other });
-  await harness.type("textbox", label, text);
-  await press(document.activeElement, "Enter");
-  await answered();
-  const field = harness.get("textbox", label) as HTMLInputElement;
-  expect([field.value, field.getAttribute("aria-invalid")]).toEqual([text, "true"]);
-  expect(harness.root.textContent).toContain(changed.message);
-  const count = () => harness.requests.filter((one) => one.startsWith("editRun")).length;
-  const sent = count();
-  await act(async () => {
-    field.blur();
-    await Promise.resolve();
-  });
-  expect([count(), (harness.get("textbox", label) as HTMLInputElement).value]).toEqual([sent, text]);
-  harness.answers["editRun"] = () => first;
-  field.focus();
-  await press(field, "Enter");
-  await answered();
-  expect(harness.requests).toContain(`editRun "id-one" ${JSON.stringify(edit)} ${JSON.stringify(before)}`);
-  expect(harness.get("button", `Edit: ${label}`)).toBeTruthy();
-});
-
-test("Escape after a change elsewhere discards the text", async () => {
-  await open(named("one"));
-  await harness.click("button", "Edit: Name of one");
-  harness.answers["editRun"] = () => {
-    throw new RequestError(changed, 409);
-  };
-  await harness.type("textbox", "Name of one", "own");
-  await press(document.activeElement, "Enter");
-  await answered();
-  await press(harness.get("textbox", "Name of one"), "Escape");
-  expect(harness.root.querySelector(".fd-cell-field")).toBeNull();
-  expect(harness.requests.filter((one) => one.startsWith("editRun"))).toHaveLength(1);
 });
 
 test("texts of users are never markup", async () => {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from farandole.exceptions import UsageError
 from farandole.ranks.training.sync.averager import Average, Averager
+from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Auto, Local
 from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.training.sync.trial import Trial
@@ -26,12 +26,11 @@ class LocalTraining:
 
     Attributes:
         steps: optimizer steps so far.
-        waited: seconds that this rank has waited for averages.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Local | Auto) -> None:
         self.steps = 0
-        self.waited = 0.0
+        self._figures = Figures()
         self._trial = Trial() if isinstance(mode, Auto) else None
         self._mode = mode if isinstance(mode, Local) else Local(every=1, delay=0, payload="fp32")
         self._averager = Averager(model, self._mode.payload)
@@ -63,8 +62,10 @@ class LocalTraining:
         self._apply_pending()
         self._average_and_wait()
         self._statistics.pool()
+        self._figures.show(self._mode)
 
     def _before_step(self, *_: Any) -> None:
+        self._figures.begin_step()
         left = world.current().times_left
         if self._world != left:
             # An average that was started in an earlier world does not end any more.
@@ -98,6 +99,11 @@ class LocalTraining:
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.steps += 1
+        self._average_if_due(optimizer)
+        self._figures.sent = self._averager.bytes_sent
+        self._figures.end_step(self._mode)
+
+    def _average_if_due(self, optimizer: Optimizer) -> None:
         if self._trial is not None:
             self._continue_trial(self._trial)
             return
@@ -117,7 +123,7 @@ class LocalTraining:
 
     def _average_and_wait(self) -> None:
         average = self._start()
-        with _Timer(self):
+        with self._figures.waiting(self.steps - average.step):
             self._averager.apply_at_once(average)
 
     def _interval(self, optimizer: Optimizer) -> int:
@@ -134,18 +140,5 @@ class LocalTraining:
     def _apply_pending(self) -> None:
         if self._pending is not None:
             average, self._pending = self._pending, None
-            with _Timer(self):
+            with self._figures.waiting(self.steps - average.step):
                 self._averager.apply(average)
-
-
-class _Timer:
-    """Adds the time of a block to the seconds that a rank has waited."""
-
-    def __init__(self, training: LocalTraining) -> None:
-        self._training = training
-
-    def __enter__(self) -> None:
-        self._started = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._training.waited += time.perf_counter() - self._started

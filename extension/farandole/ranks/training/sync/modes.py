@@ -20,6 +20,9 @@ class Sync:
 
     name: ClassVar[str]
 
+    def __str__(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True)
 class Step(Sync):
@@ -79,6 +82,10 @@ class Local(Sync):
                 f"next one starts, so delay must be less than every."
             )
 
+    def __str__(self) -> str:
+        interval = "step" if self.every == 1 else f"{self.every} steps"
+        return f"local, {self.payload} every {interval}"
+
 
 @dataclass(frozen=True)
 class Auto(Sync):
@@ -112,6 +119,9 @@ class Asynchronous(Sync):
             raise UsageError(
                 f"fd.sync.asynchronous: grace is {self.grace!r}; it must be a number of seconds, 0 or more."
             )
+
+    def __str__(self) -> str:
+        return f"asynchronous, {self.payload} every {self.every} steps"
 
 
 def parsed(sync: object) -> Sync:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from farandole.ranks import context
+from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Asynchronous
 from farandole.ranks.training.sync.server import frames
 from farandole.ranks.training.sync.server.exchanger import Exchanger
@@ -37,14 +37,11 @@ class AsynchronousTraining:
 
     Attributes:
         steps: optimizer steps of this rank so far.
-        waited: seconds that this rank has waited for answers.
-        staleness: steps between the last change that was sent and the use of its answer.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Asynchronous) -> None:
         self.steps = 0
-        self.waited = 0.0
-        self.staleness = 0
+        self._figures = Figures()
         self._mode = mode
         self._vector = ParameterVector(model.parameters())
         self._world: int | None = None
@@ -69,8 +66,10 @@ class AsynchronousTraining:
             self._finish_exchange()
             self._start_exchange()
             self._finish_exchange()
+            self._figures.show(self._mode)
 
     def _before_step(self, *_: Any) -> None:
+        self._figures.begin_step()
         left = world.current().times_left
         if self._world != left:
             self._disconnect()
@@ -83,6 +82,7 @@ class AsynchronousTraining:
             self._finish_exchange()
         if self._pending is None and self.steps - self._last >= self._mode.every:
             self._start_exchange()
+        self._figures.end_step(self._mode)
 
     def _is_due(self, exchange: Exchange) -> bool:
         # A rank that is a whole interval ahead of an answer waits for it, which bounds the staleness.
@@ -91,7 +91,8 @@ class AsynchronousTraining:
     def _start_exchange(self) -> None:
         assert self._exchanger is not None
         change = self._vector.read() - self._known
-        sent, answer = self._exchanger.start(change, self.steps - self._last)
+        sent, size, answer = self._exchanger.start(change, self.steps - self._last)
+        self._figures.sent += size
         self._pending = Exchange(step=self.steps, sent=sent, answer=answer)
         self._last = self.steps
 
@@ -99,10 +100,8 @@ class AsynchronousTraining:
         if (exchange := self._pending) is None:
             return
         self._pending = None
-        begun = time.perf_counter()
-        difference = exchange.answer.result().to(exchange.sent.device)
-        self.waited += time.perf_counter() - begun
-        self.staleness = self.steps - exchange.step
+        with self._figures.waiting(self.steps - exchange.step):
+            difference = exchange.answer.result().to(exchange.sent.device)
         self._known += difference
         self._vector.add(difference - exchange.sent)
 

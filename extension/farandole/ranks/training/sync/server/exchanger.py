@@ -24,16 +24,17 @@ class Exchanger:
         frames.send_key(self._peer, key, rank)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="farandole-exchange")
 
-    def start(self, change: torch.Tensor, samples: float) -> tuple[torch.Tensor, Future[torch.Tensor]]:
+    def start(self, change: torch.Tensor, samples: float) -> tuple[torch.Tensor, int, Future[torch.Tensor]]:
         """Send a change of the parameters, of shape (n,), which was made with this many samples.
 
         Returns:
-            tuple: the change that the server receives, which rounding may have altered, and a future for the difference
-            of the reference to what this rank knows of it. The future raises OSError if the server is gone.
+            tuple: the change that the server receives, which rounding may have altered; the bytes that are sent; and a
+            future for the difference of the reference to what this rank knows of it. The future raises OSError if the
+            server is gone.
         """
         encoded = self._payload.encode(change, 1).cpu()
         sent = self._payload.decode(encoded, len(change)).to(change.device)
-        return sent, self._thread.submit(self._exchange, encoded, samples, len(change))
+        return sent, encoded.nbytes, self._thread.submit(self._exchange, encoded, samples, len(change))
 
     def close(self) -> None:
         """End the connection. An exchange that is in progress raises an error."""

@@ -1,11 +1,14 @@
 """The modes of fd.sync in runs of a cluster, on both backends."""
 
 import re
+from collections import Counter
 
 import pytest
-from farandole import Cluster
+from farandole import Cluster, Elastic
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
+
+from tests.cells import elastic
 
 CELL = """
 import os, signal, subprocess, time
@@ -74,3 +77,18 @@ def test_no_rank_waits_for_a_stopped_one_in_asynchronous_mode(cluster, backend):
     run, later, _ = train(cluster, backend, "fd.sync.asynchronous(every=4)", stopped=4)
     assert later > 2
     assert {figures["mode"] for figures in run.info.sync.values()} == {"asynchronous, fp16 every 4 steps"}
+
+
+@pytest.mark.parametrize("backend", ["torch", "horovod"])
+@pytest.mark.parametrize("sync", ["fd.sync.local(every=4, delay=3)", "fd.sync.asynchronous(every=4)"])
+def test_an_elastic_run_goes_on_after_a_rank_was_lost_between_two_exchanges(cluster, tmp_path, backend, sync):
+    # Train slowly until the new rank has joined.
+    fault = "kill(1, 22); time.sleep(0.3 if fd.size() == 1 else 0)"
+    run = cluster.train(elastic(tmp_path, epochs=6, fault=fault, sync=sync), backend=backend, elastic=Elastic())
+    assert run.status == Status.FINISHED
+    assert any("rank 1 (worker main-w0) was lost" in notice for notice in run.notices)
+    assert any("rank 1 joined: continuing with 2 ranks" in notice for notice in run.notices)
+    for result in run.results.values():
+        assert Counter(result["seen"]) == dict.fromkeys(range(248), 6)
+    if "local" in sync:
+        assert run.results[0]["weights"] == run.results[1]["weights"]

@@ -101,6 +101,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
     if backend == "horovod":
         _refuse_bfloat16(model)
+        _refuse_shared_gpus()
     if isinstance(sync, attached.Own):
         _refuse_other_averages(model, optimizer)
     model.to(context.device())
@@ -187,6 +188,18 @@ def _broadcast_optimizer(optimizer: Any) -> None:
     state = broadcast_state(optimizer.state_dict(), root=0)
     if context.rank() != 0:
         optimizer.load_state_dict(state)
+
+
+def _refuse_shared_gpus() -> None:
+    """Raise UsageError if Horovod would use NCCL, which cannot connect ranks that share a GPU."""
+    import horovod.torch as hvd
+
+    gpus, ranks = torch.cuda.device_count(), context.local_size()
+    if 0 < gpus < ranks and hvd.nccl_built():
+        raise UsageError(
+            f"fd.prepare: the {ranks} ranks of this worker share {gpus} GPU{'s' * (gpus > 1)}, and NCCL, which Horovod "
+            "uses on GPUs, needs a GPU for each rank. Use `--backend torch`, or start fewer ranks with `--ranks`."
+        )
 
 
 def _refuse_bfloat16(model: nn.Module) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
+
+from farandole import Cluster
 
 from bench.network import parameters
 from bench.network.links import slow_hosts
 from bench.notebook import silence
 from bench.record import Record, median_of, ratio_of_pairs
 from bench.site import bench_hub, quiet
-from farandole import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from farandole import Run
 
 FOLDER = Path(__file__).parent
-CELL = (FOLDER / "cell.py").read_text(encoding="utf-8")
+CELL = (FOLDER.parent / "loops" / "network_step.py").read_text(encoding="utf-8")
 
 
 def measure(repeats: int) -> Iterator[Record]:
@@ -51,7 +51,7 @@ def _traffic(hosts: int, found: dict[str, list[tuple[float, Run]]]) -> Record:
     return median_of(
         f"network_bytes_ratio_{hosts}",
         [count / parameters.PARAMETER_BYTES for count in sent],
-        "bytes / parameters' bytes",
+        "of the parameters",
     )
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001, F821 - a cell, in which the bench sets the names
 """The cell of the network bench: a model with the parameters of ResNet-18, and a step of a fixed duration."""
 
 import statistics
@@ -12,7 +11,7 @@ torch.set_num_threads(1)
 
 
 def shapes_of_resnet18():
-    """Return the shapes of the parameters of ResNet-18 with 10 classes (He et al., 2016), 44.7 MB in single precision."""
+    """Return the shapes of the parameters of ResNet-18 with 10 classes (He et al., 2016): 44.7 MB of float32."""
     shapes, width = [(64, 3, 7, 7), (64,), (64,)], 64
     for channels in (64, 128, 256, 512):
         for block in range(2):
@@ -40,7 +39,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 model, optimizer, _ = fd.prepare(model, optimizer, sync=SYNC)
 seconds = COMPUTE * (STRAGGLER if fd.rank() == fd.size() - 1 and fd.size() > 1 else 1)
 durations = []
-for step in range(WARM_UP + STEPS):
+for _ in range(WARM_UP + STEPS):
     begun = time.perf_counter()
     optimizer.zero_grad()
     loss = model(torch.ones(()))

@@ -24,7 +24,7 @@ def lab(hub: RunningHub, chromium: Browser) -> Iterator[Lab]:
         context.set_default_timeout(60_000)
         lab = Lab(hub, context.new_page())
         yield lab
-    # Clusters of earlier tests would keep the processors busy.
+    # Idle clusters of earlier tests would use processor time.
     for user in lab.users:
         stop_servers(hub, user)
 

@@ -35,7 +35,7 @@ BEYOND = """parts => [...document.querySelectorAll(parts)].flatMap((part) => [pa
 """JavaScript that returns the parts of the page beyond its right edge, except in scroll areas, ``pre`` and ``svg``."""
 
 LAST_ERRORS = 10
-"""How many of the last errors in a page's console are shown if a test fails."""
+"""The maximum number of errors from a page's console that the report of a failed test contains."""
 
 # Playwright's default of 5 s is too short for pages that show a live run while other tests use all cores.
 expect.set_options(timeout=30_000)
@@ -198,7 +198,7 @@ def hide_side_bar(lab: Lab) -> None:
 
 
 def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
-    """If the test has failed, add its page's last errors to the report, and the path of a screenshot that is saved."""
+    """If the test has failed, save a screenshot, and add its path and the page's last errors to the report."""
     lab = getattr(item, "funcargs", {}).get("lab")
     if report.failed and lab is not None and not lab.page.is_closed():
         attach(report, "errors of the page", lambda: "\n".join(lab.errors[-LAST_ERRORS:]))

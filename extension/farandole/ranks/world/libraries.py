@@ -69,9 +69,9 @@ def current() -> Libraries:
 
 
 def share_gpus(gpus: int) -> None:
-    """Make libraries use this rank's GPU if its worker has fewer GPUs, ``gpus``, than ranks.
+    """Set LOCAL_RANK to the number of this rank's GPU on a worker with fewer GPUs (``gpus``) than ranks.
 
-    Libraries use the GPU with the number LOCAL_RANK, and a worker with one GPU and two ranks has no GPU 1.
+    Libraries use the GPU with the number LOCAL_RANK. Otherwise, rank 1 of a worker with one GPU would use GPU 1.
     """
     os.environ["LOCAL_RANK"] = str(context.local_rank() % gpus)
     os.environ["LOCAL_WORLD_SIZE"] = str(gpus)

@@ -1,12 +1,13 @@
 """Runs the tests in lanes, which are concurrent pytest processes: `python -m tests.lanes [PYTEST ARGUMENTS]`.
 
-The unit tests have a separate lane. The integration tests that mostly wait for timeouts share a lane with the contract
-tests, so that this lane takes about as long as the lane of the other integration tests and the browser tests. The
-output of a lane is printed when the lane ends, so that the lines of different lanes do not mix.
+The integration tests that mostly wait for timeouts share a lane with the contract tests. The browser tests, the other
+integration tests and the unit tests have a lane each. At most `LANES` lanes run at the same time, the longest first.
+The output of a lane is printed when the lane ends, so that the lines of different lanes do not mix.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -19,14 +20,21 @@ ELSEWHERE = ("tests/docker", "tests/kubernetes")
 """The folders of tests that need a container engine. These tests have separate make targets."""
 END_LINES = 25
 """The number of last lines of a failed lane that are printed again after the output of all lanes."""
+LANES = 3
+"""The number of lanes that run at the same time, unless the environment variable of this name is set.
+
+The hubs, clusters and browsers of a lane use processor time even while they wait, so with many more lanes than
+processors all tests take longer.
+"""
 WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
 
 
 def lanes() -> dict[str, list[str]]:
-    """Return pytest's arguments for each lane. The last lane runs all tests that no other lane selects."""
-    named = {"unit": ["tests/unit"], "waiting and contract": [*WAITING, "tests/contract"]}
-    others = [path for paths in (*named.values(), ELSEWHERE) for path in paths]
-    return {**named, "integration and browser": ["tests", *(f"--ignore={path}" for path in others)]}
+    """Return pytest's arguments for each lane. The lane `integration` runs all tests that no other lane selects."""
+    unit, browser, waiting = ["tests/unit"], ["tests/browser"], [*WAITING, "tests/contract"]
+    others = (*unit, *browser, *waiting, *ELSEWHERE)
+    integration = ["tests", *(f"--ignore={path}" for path in others)]
+    return {"waiting and contract": waiting, "integration": integration, "browser": browser, "unit": unit}
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def run(arguments: list[str]) -> int:
     The last lines of failed lanes are printed again at the end.
     """
     ended = []
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(int(os.environ.get("LANES", LANES))) as pool:
         for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
             future.result().show()
             ended.append(future.result())

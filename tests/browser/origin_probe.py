@@ -38,6 +38,7 @@ for name, text in json.loads({files!r}).items():
     path.parent.mkdir(exist_ok=True)
     path.write_text(text.replace("HOME", str(Path.home())))
 """
+SCRIPTS_OF_LAB = "**/static/lab/**"
 SECONDS = 240
 SERVERS = """async (user) => {
   const headers = {"X-XSRFToken": window.jhdata.xsrf_token};
@@ -56,6 +57,20 @@ def hostile_files() -> dict[str, str]:
     """Return the texts of the hostile files by their paths in a home. `INSTALL` writes them."""
     files = {name: (SOURCES / name).read_text(encoding="utf-8") for name in ("evil.py", "page.html")}
     return {**files, ".jupyter/jupyter_server_config.py": CONFIG.format(home="HOME")}
+
+
+@contextmanager
+def scripts_of_lab_blocked(context: BrowserContext) -> Iterator[None]:
+    """Load JupyterLab's pages without JupyterLab.
+
+    The attempts open these pages about twenty times. All that they could steal is in the page and its cookies, and
+    JupyterLab itself takes seconds of processor time.
+    """
+    context.route(SCRIPTS_OF_LAB, lambda route: route.abort())
+    try:
+        yield
+    finally:
+        context.unroute(SCRIPTS_OF_LAB)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +107,10 @@ class OriginProbe:
         return self._attempt(page, victim, *names)
 
     def _attempt(self, page: Page, victim: Victim, *names: str) -> dict[str, list[str]]:
-        stolen: dict[str, list[str]] = page.evaluate(
-            "([where, names]) => probe(where, names)", [self.where(victim), list(names) or None]
-        )
+        with scripts_of_lab_blocked(page.context):
+            stolen: dict[str, list[str]] = page.evaluate(
+                "([where, names]) => probe(where, names)", [self.where(victim), list(names) or None]
+            )
         return {name: loot for name, loot in stolen.items() if loot}
 
     def user_of(self, page: Page) -> str:

@@ -94,6 +94,8 @@ def test_a_page_of_another_user_steals_nothing(
     probe.assert_nothing_is_stolen(chromium, victims[who])
 
 
+# Without `make release`, tests/docker/test_origins.py is the probe over TLS.
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_a_page_of_another_user_steals_nothing_over_tls(tmp_path: Path, chromium: Browser) -> None:
     with caddy.hub_behind_caddy(tmp_path) as (hub, tls):

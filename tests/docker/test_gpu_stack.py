@@ -21,6 +21,9 @@ CELL_SECONDS = 240.0
 STOP_SECONDS = 180
 GPUS = "0:stand-in,1:stand-in,7:not-there"
 
+# tests/docker/test_gpus.py tests the same with a hub outside containers, which needs no images on the second engine.
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture(scope="module")
 def gpu_stack(gpu_engine: SecondEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:

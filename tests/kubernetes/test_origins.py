@@ -30,7 +30,7 @@ def stop_servers(site: Site) -> None:
             browser.stop_notebook()
 
 
-# In CI, the embedded hub is probed over HTTP, and this deployment over TLS.
+# Without `make release`, the embedded hub is probed over HTTP, and the hub in containers over TLS.
 @pytest.mark.release
 def test_a_page_of_another_user_steals_nothing_over_http(site: Site, chromium: Browser) -> None:
     start_servers(site)
@@ -39,6 +39,7 @@ def test_a_page_of_another_user_steals_nothing_over_http(site: Site, chromium: B
     stop_servers(site)
 
 
+@pytest.mark.release
 def test_a_page_of_another_user_steals_nothing_over_tls(site: Site, chromium: Browser, tmp_path: Path) -> None:
     stop_servers(site)
     with serving_https(site, tmp_path / "tls") as url:

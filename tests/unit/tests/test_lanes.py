@@ -1,11 +1,12 @@
 """Tests that the lanes of `make test` include every test, and that a failed lane is reported."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from spawner_config.settings import ROOT
-from tests.lanes import ELSEWHERE, Ended, lanes, worst
+from tests.lanes import ELSEWHERE, LANES, Ended, lanes, run, worst
 
 
 def test_each_lane_names_files_that_exist():
@@ -13,12 +14,32 @@ def test_each_lane_names_files_that_exist():
     assert [path for path in (*paths, *ELSEWHERE) if not Path(ROOT, path).exists()] == []
 
 
-def test_the_last_lane_runs_all_tests_of_no_other_lane():
-    *named, (root, *ignored) = lanes().values()
+def test_the_integration_lane_runs_all_tests_of_no_other_lane():
+    named = dict(lanes())
+    root, *ignored = named.pop("integration")
     assert root == "tests"
-    assert {path.removeprefix("--ignore=") for path in ignored} == {path for paths in named for path in paths} | {
-        *ELSEWHERE
-    }
+    others = {path for paths in named.values() for path in paths}
+    assert {path.removeprefix("--ignore=") for path in ignored} == others | {*ELSEWHERE}
+
+
+@pytest.mark.parametrize(("given", "most"), [(None, LANES), ("2", 2)])
+def test_the_number_of_lanes_that_run_at_the_same_time_is_limited(monkeypatch, given, most):
+    running, seen = set(), []
+
+    def run_lane(name, arguments):
+        running.add(name)
+        time.sleep(0.05)
+        seen.append(len(running))
+        running.remove(name)
+        return Ended(name, 0, b"", 0.0)
+
+    monkeypatch.delenv("LANES", raising=False)
+    if given:
+        monkeypatch.setenv("LANES", given)
+    monkeypatch.setattr("tests.lanes.run_lane", run_lane)
+    assert run([]) == 0
+    assert max(seen) == most
+    assert len(seen) == len(lanes())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from farandole.exceptions import UsageError
 from farandole.protocol import Kind
 from farandole.ranks import control, run
+from farandole.ranks.kernel import exits
 from farandole.ranks.metrics import reporter
 from farandole.ranks.metrics.config import config
 
@@ -81,7 +82,7 @@ def test_an_option_that_the_cell_does_not_use_is_noticed(records):
 
 @pytest.mark.parametrize(("succeeded", "notices"), [(True, 1), (False, 0)])
 def test_a_cell_that_has_failed_gets_no_notice_about_unused_options(records, monkeypatch, succeeded, notices):
-    monkeypatch.setattr(control, "get_ipython", lambda: SimpleNamespace(last_execution_succeeded=succeeded))
+    monkeypatch.setattr(exits, "get_ipython", lambda: SimpleNamespace(last_execution_succeeded=succeeded))
     begin(lr=0.01)
     control.end()
     assert len(sent(records, Kind.NOTICE)) == notices

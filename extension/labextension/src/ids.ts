@@ -10,6 +10,7 @@ export const Plugins = {
   snippets: "farandole:snippets",
   status: "farandole:status",
   marks: "farandole:marks",
+  saves: "farandole:saves",
   completion: "farandole:completion",
   renderer: "farandole:renderer",
   notifications: "farandole:notifications",

@@ -29,6 +29,7 @@ import { PanelWidget } from "./plugins/panel";
 import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
 import { addRunsPage } from "./plugins/runsPage";
+import { saveInTurn } from "./plugins/saves";
 import { addTemplates } from "./plugins/templates";
 import { IPanelModel, PanelModel } from "./state/model";
 
@@ -108,6 +109,16 @@ const marks: JupyterFrontEndPlugin<void> = {
   },
 };
 
+const saves: JupyterFrontEndPlugin<void> = {
+  id: Plugins.saves,
+  description: "Saves each notebook one save after the other.",
+  autoStart: true,
+  optional: [INotebookTracker],
+  activate: (_app: JupyterFrontEnd, tracker: INotebookTracker | null) => {
+    if (tracker) saveInTurn(tracker);
+  },
+};
+
 const completion: JupyterFrontEndPlugin<void> = {
   id: Plugins.completion,
   description: "Completes names in cells that run on the ranks.",
@@ -150,4 +161,4 @@ const templates: JupyterFrontEndPlugin<void> = {
   activate: addTemplates,
 };
 
-export default [model, panel, runs, snippets, status, marks, completion, renderer, notifications, templates];
+export default [model, panel, runs, snippets, status, marks, saves, completion, renderer, notifications, templates];

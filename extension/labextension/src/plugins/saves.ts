@@ -1,0 +1,29 @@
+/**
+ * Saves each notebook one save after the other.
+ *
+ * Farandole sets a short interval of automatic saves, because output that is not saved is lost when the page is reloaded.
+ * JupyterLab begins the next automatic save even if the last one is not complete. The later one then finds a file on disk
+ * that it does not know, and asks the user which version to keep.
+ */
+
+import type { INotebookTracker } from "@jupyterlab/notebook";
+
+/** The part of a document's context that saves the document. */
+interface Saved {
+  save(): Promise<void>;
+}
+
+/** Let the saves of all notebooks that are opened from now on wait for each other. */
+export function saveInTurn(tracker: INotebookTracker): void {
+  tracker.widgetAdded.connect((_, panel) => queueSaves(panel.context));
+}
+
+/** Replace the method that saves a document by one that first waits for the end of earlier saves, whatever their result. */
+export function queueSaves(context: Saved): void {
+  const save = context.save.bind(context);
+  let last: Promise<void> = Promise.resolve();
+  context.save = () => {
+    last = last.catch(() => undefined).then(save);
+    return last;
+  };
+}

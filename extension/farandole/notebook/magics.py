@@ -55,6 +55,7 @@ class FarandoleMagics(Magics):
     @argument("--timeout", type=float, default=START_SECONDS, help="seconds until the workers must be ready")
     @argument("--lines", type=int, default=100, help="number of log lines to show")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
+    @argument("--hub", metavar="URL", help="start on this hub, after `farandole login URL` (default: the notebook's)")
     @argument("--local", action="store_true", help="start the ranks on this machine, without a hub")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%cluster start?` does")
     @line_magic("cluster")  # type: ignore[arg-type]  # IPython's types forbid what its documentation teaches
@@ -205,7 +206,7 @@ class FarandoleMagics(Magics):
     def _start(self, options: argparse.Namespace) -> Cluster:
         """Start a cluster, such as `%cluster start 4`, or `%cluster start NAME` for a name other than main.
 
-        Options: --workers, --profile, --ranks, --backend, --name, --timeout, --wait, --local
+        Options: --workers, --profile, --ranks, --backend, --name, --timeout, --wait, --local, --hub
         """
         if self.cluster is not None and self.cluster.ended:
             self._release()
@@ -228,15 +229,17 @@ class FarandoleMagics(Magics):
             timeout=options.timeout,
             wait=options.wait,
             local=options.local,
+            hub_url=options.hub,
         )
         return self.cluster
 
     def _attach(self, options: argparse.Namespace) -> Cluster:
         """Take over a running cluster and its runs with `%cluster attach [NAME]`, e.g. after a kernel restart.
 
-        Options: --name, --timeout
+        Options: --name, --timeout, --hub
         """
-        cluster = Cluster.attach(options.name or options.value or "main", timeout=options.timeout)
+        name = options.name or options.value or "main"
+        cluster = Cluster.attach(name, timeout=options.timeout, hub_url=options.hub)
         if self.cluster is not None:
             self.cluster.close()
         self.cluster = cluster

@@ -7,8 +7,6 @@ import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Self
 
-import aiohttp
-
 from farandole.driver.cells.background import BackgroundRun
 from farandole.driver.cells.relay import Show, Watch
 from farandole.driver.cells.runner import CellRunner, TrainRequest
@@ -20,7 +18,7 @@ from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.workers.addresses import LocalhostResolver
+from farandole.driver.workers.addresses import open_session
 from farandole.driver.workers.local import LocalWorkers
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
@@ -293,16 +291,19 @@ class Cluster:
         infos = self._loop.call(self._core.infos())
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
-    def check(self) -> Preflight:
+    def check(self, *, model: str = "", batch: str = "") -> Preflight:
         """Check all ranks and the network between them before training, and return the measurements and the faults.
 
+        ``model`` and ``batch`` name variables on the ranks: a ``torch.nn.Module``, and a batch of its input or a tuple
+        that begins with one. With them, the result also has the predicted speed in each mode of ``fd.sync``.
+
         Raises:
-            UsageError: a cell is running.
+            UsageError: a cell is running, or there is no such model or batch on the ranks.
             DeadlineError: a rank does not answer.
             RankError: a check failed on a rank.
         """
         self._refuse_while_busy()
-        return self._loop.call(self._core.check(self._progress), on_interrupt=self._interrupt)
+        return self._loop.call(self._core.check(self._progress, model=model, batch=batch), on_interrupt=self._interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
         """Return the last lines of a rank's printed output across all cells."""
@@ -345,9 +346,7 @@ class Cluster:
         return status_of(self._core).html()
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        # The number of connections is not limited, because each rank needs one, or two after a connection broke, and
-        # requests must not have to wait for a free connection.
-        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, resolver=LocalhostResolver()))
+        session = open_session()
         try:
             source: WorkerSource = (
                 LocalWorkers(session) if local else HubWorkers.from_environment(hub_url, token, session)

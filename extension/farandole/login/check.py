@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from farandole.driver.workers.addresses import LocalhostResolver
+from farandole.driver.workers.addresses import open_session
 from farandole.driver.workers.worker import REQUEST_TIMEOUT
 from farandole.exceptions import HubError, HubUnreachableError, PermissionDeniedError
 
@@ -23,7 +23,7 @@ async def user_of(url: str, token: str) -> str:
         HubError: what answers is no JupyterHub.
         PermissionDeniedError: the hub refuses the token, or the token lacks a scope.
     """
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=LocalhostResolver())) as session:
+    async with open_session() as session:
         await check_hub(session, url)
         model = await _get(session, f"{url}/hub/api/user", token)
     if model is None:

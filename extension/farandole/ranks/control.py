@@ -19,6 +19,7 @@ from farandole.ranks.kernel import activity as activities
 from farandole.ranks.kernel import departures, exits, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
+from farandole.ranks.preflight import model as models
 from farandole.ranks.preflight import probe as preflight
 from farandole.ranks.world import launcher, libraries, membership, process_group, world
 
@@ -165,6 +166,16 @@ def clock() -> float:
 def all_reduce() -> list[float]:
     """Time a few all-reduces over the world. Return the duration of each all-reduce in seconds."""
     return preflight.all_reduce()
+
+
+def measure_model(model: str, batch: str) -> dict[str, Any]:
+    """Return the size of a model of the user's namespace and the times of its steps, or an error."""
+    return models.measure(model, batch)
+
+
+def predict_modes(figures: dict[str, float], ranks: int, overheads: dict[str, float]) -> list[dict[str, Any]]:
+    """Return the predicted speed of training in each mode of ``fd.sync``."""
+    return models.predict(figures, ranks, overheads)
 
 
 def open_listener(host: str) -> dict[str, Any]:

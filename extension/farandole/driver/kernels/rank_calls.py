@@ -118,6 +118,14 @@ def all_reduce() -> RankCall[list[float]]:
     return RankCall("all_reduce")
 
 
+def measure_model(model: str, batch: str) -> RankCall[dict[str, Any]]:
+    return RankCall("measure_model", (model, batch))
+
+
+def predict_modes(figures: dict[str, float], ranks: int, overheads: dict[str, float]) -> RankCall[list[dict[str, Any]]]:
+    return RankCall("predict_modes", (figures, ranks, overheads))
+
+
 def open_listener(host: str) -> RankCall[dict[str, Any]]:
     return RankCall("open_listener", (host,))
 

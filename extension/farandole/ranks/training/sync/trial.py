@@ -48,7 +48,7 @@ class Trial:
 
         All ranks must call this method. ``parameters`` has the shape (n,).
         """
-        own = {"steps": self._steps, "averages": self._averages, "overheads": _overheads(parameters)}
+        own = {"steps": self._steps, "averages": self._averages, "overheads": overheads(parameters)}
         each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
         conditions = _conditions(each)
         mode = choose(conditions)
@@ -69,8 +69,8 @@ def _conditions(each: list[dict[str, Any]]) -> Conditions:
     )
 
 
-def _overheads(parameters: torch.Tensor) -> dict[str, float]:
-    """Return the seconds to encode and decode the parameters, by payload."""
+def overheads(parameters: torch.Tensor) -> dict[str, float]:
+    """Return the seconds to encode and decode the parameters, of shape (n,), by payload."""
     found = {}
     for name, payload in PAYLOADS.items():
         begun = time.perf_counter()

@@ -38,7 +38,7 @@ from farandole.notebook.watcher import Watcher
 from farandole.runs.store import RunStore
 from farandole.suggestions import did_you_mean
 
-ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
+ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "put", "get", "interrupt")
 RUN_ACTIONS = ("list", "show", "wait", "stop")
 
 
@@ -49,8 +49,11 @@ class FarandoleMagics(Magics):
     cluster: Cluster | None = None
 
     @magic_arguments()
-    @argument("action", help="start, status, check, scale N, stop, attach [NAME], list, logs RANK or interrupt")
-    @argument("value", nargs="?", help="the number of workers, the cluster's name or the rank")
+    @argument(
+        "action",
+        help="start, status, check, scale N, stop, attach [NAME], list, logs RANK, put DIR, get DIR or interrupt",
+    )
+    @argument("value", nargs="?", help="the number of workers, the cluster's name, the rank or the folder")
     @argument("--workers", "-w", type=int, help="number of workers to start (default 2; 1 with --local)")
     @argument("--profile", "-p", help="a profile of the hub's spawn page for the workers")
     @argument("--ranks", "-r", type=int, help="ranks on each worker (default: the profile's number)")
@@ -60,6 +63,7 @@ class FarandoleMagics(Magics):
     @argument("--lines", type=int, default=100, help="number of log lines to show")
     @argument("--model", metavar="NAME", help="the ranks' variable with the model whose speed is predicted")
     @argument("--batch", metavar="NAME", help="the ranks' variable with a batch for this model")
+    @argument("--to", metavar="DIR", default="", help="the folder to copy to (default: one with the same name)")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
     @argument("--hub", metavar="URL", help="start on this hub, after `farandole login URL` (default: the notebook's)")
     @argument("--local", action="store_true", help="start the ranks on this machine, without a hub")
@@ -318,6 +322,20 @@ class FarandoleMagics(Magics):
             raise UsageError("`%cluster logs` needs the number of a rank, such as `%cluster logs 0`")
         print(self._cluster().logs(int(options.value), lines=options.lines))
 
+    def _put(self, options: argparse.Namespace) -> None:
+        """Copy a folder of this machine to the home on the workers, with `%cluster put DIR`. A cut copy continues.
+
+        Options: --to
+        """
+        print(self._cluster().put(_folder(options), options.to))
+
+    def _get(self, options: argparse.Namespace) -> None:
+        """Copy a folder of the home on the workers to this machine, with `%cluster get DIR`. A cut copy continues.
+
+        Options: --to
+        """
+        print(self._cluster().get(_folder(options), options.to))
+
     def _interrupt(self, options: argparse.Namespace) -> None:
         """Stop the cell that the ranks are running."""
         self._named(options).interrupt()
@@ -354,6 +372,12 @@ class FarandoleMagics(Magics):
         assert self.shell is not None
         namespace: dict[str, Any] = self.shell.user_ns
         return namespace
+
+
+def _folder(options: argparse.Namespace) -> str:
+    if not options.value:
+        raise UsageError(f"`%cluster {options.action}` needs a folder, such as `%cluster {options.action} data`")
+    return str(options.value)
 
 
 def _trackers(options: argparse.Namespace) -> list[Tracker]:

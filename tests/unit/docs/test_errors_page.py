@@ -27,12 +27,14 @@ DAMAGED = "the panel and the notebook show it as the reason why they leave out a
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
+    "extension/farandole/driver/cells/folders.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/control/mailbox.py": {
         "raise FarandoleError(error)": PASSED_ON,
         "raise OSError(": HANDLED,
     },
     "extension/farandole/driver/core/core.py": {"raise NoClusterError(self.ended)": ELSEWHERE},
     "extension/farandole/driver/recovery/orphaned_runs.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/files/pieces.py": {"raise ValueError(": PART},
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},

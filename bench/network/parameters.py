@@ -32,3 +32,19 @@ MODES = {
 }
 """The measured modes: the name in the results, and the value of ``sync``."""
 EACH_STEP = ("step", "fp16")
+
+BATCH = 32
+"""Images of a rank in a step of the accuracy bench."""
+EPOCHS = 12
+SCHEDULES = (8, 10, 12, 14, 16, 20, 24)
+"""Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
+RATES = (0.01, 0.02, 0.05, 0.1)
+SEEDS = 10
+TUNING_SEEDS = 2
+ACCURACY_MODES = ("step", "local_16", "int4_4", "asynchronous")
+CHOSEN = "int4_4"
+"""The mode that auto chooses with these links and this duration of a step."""
+GAP_POINTS = 2.0
+TIME_TO_ACCURACY = 0.45
+T_95 = 2.262
+"""Student's t for a 95 % interval with `SEEDS` - 1 degrees of freedom."""

@@ -119,7 +119,8 @@ class FolderCopy:
             )
             for batch in _batches(wanted):
                 call = rank_calls.read_pieces(source, [(file.name, number) for file, number in batch])
-                rest = memoryview(base64.b64decode(await self._ask(call)))
+                encoded = await self._ask(call)
+                rest = memoryview(base64.b64decode(encoded))
                 self._report(len(rest))
                 for file, number in batch:
                     piece, rest = rest[: _length(file, number)], rest[_length(file, number) :]

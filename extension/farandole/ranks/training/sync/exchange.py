@@ -24,7 +24,7 @@ def start_sum(tensor: torch.Tensor) -> Wait:
         import horovod.torch as hvd
 
         handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=f"farandole.sync.sum.{tensor.dtype}")
-        return lambda: hvd.synchronize(handle)  # type: ignore[no-any-return]
+        return lambda: hvd.synchronize(handle)
     import torch.distributed as dist
 
     work = dist.all_reduce(tensor, async_op=True)
@@ -40,7 +40,7 @@ def start_gather(tensor: torch.Tensor) -> Wait:
         import horovod.torch as hvd
 
         handle = hvd.allgather_async(tensor.unsqueeze(0), name="farandole.sync.gather")
-        return lambda: hvd.synchronize(handle)  # type: ignore[no-any-return]
+        return lambda: hvd.synchronize(handle)
     import torch.distributed as dist
 
     rows = torch.empty(size, len(tensor), dtype=tensor.dtype, device=tensor.device)

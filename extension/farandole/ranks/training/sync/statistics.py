@@ -30,7 +30,8 @@ class BatchStatistics:
         squares = torch.cat([variance for _, variance in self._pairs]).float() + means**2
         both = exchange.start_sum(torch.stack([means, squares]) / context.size())()
         sizes = [len(mean) for mean, _ in self._pairs]
-        pooled = zip(both[0].split(sizes), (both[1] - both[0] ** 2).clamp_min(0).split(sizes), strict=True)
+        variances = (both[1] - both[0] ** 2).clamp_min(0)
+        pooled = zip(torch.split(both[0], sizes), torch.split(variances, sizes), strict=True)
         for (mean, variance), (new_mean, new_variance) in zip(self._pairs, pooled, strict=True):
             mean.copy_(new_mean)
             variance.copy_(new_variance)

@@ -40,6 +40,5 @@ class ParameterVector:
             parameter.add_(change)
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        return [
-            part.view_as(parameter) for part, parameter in zip(vector.split(self._sizes), self._parameters, strict=True)
-        ]
+        parts = torch.split(vector, self._sizes)
+        return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]

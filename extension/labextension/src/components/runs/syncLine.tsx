@@ -1,5 +1,7 @@
 /** What a mode of `fd.sync` costs a run. */
 
+import type { JSX } from "react";
+
 import { bytes, number, percent } from "../../format";
 import type { RunView } from "../../wire";
 import { usePanelContext } from "../context";

@@ -59,6 +59,9 @@ test("what a mode of fd.sync costs is shown in one line", async () => {
   expect(text()).toContain(
     "Averages: local, fp16 every 16 steps · waiting for the network 2 % · 3 MiB per step and rank · 6 steps late",
   );
+});
+
+test("a run in which no rank uses such a mode has no such line", async () => {
   await show(changed({}, { sync: null }));
   expect(text()).not.toContain("Averages:");
 });

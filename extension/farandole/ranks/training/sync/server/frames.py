@@ -18,7 +18,7 @@ def send(peer: socket.socket, number: float, payload: torch.Tensor) -> None:
     """Send a number and a payload, which is a tensor on the CPU of any shape and type."""
     data = payload.contiguous().flatten().view(torch.uint8).numpy()
     peer.sendall(HEADER.pack(number, data.nbytes))
-    peer.sendall(data)
+    peer.sendall(data.data)
 
 
 def receive(peer: socket.socket, dtype: torch.dtype) -> tuple[float, torch.Tensor]:

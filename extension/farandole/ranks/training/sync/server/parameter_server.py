@@ -10,6 +10,7 @@ import socket
 import threading
 from collections import deque
 from contextlib import closing, suppress
+from functools import partial
 
 import torch
 
@@ -107,7 +108,7 @@ class ParameterServer:
             samples, encoded = frames.receive(peer, dtype)
             self._add(rank, samples, self._payload.decode(encoded, len(known)))
             with self._changed:
-                self._changed.wait_for(lambda seen=seen: self._has_quorum(rank, seen), timeout=self._grace)
+                self._changed.wait_for(partial(self._has_quorum, rank, seen), timeout=self._grace)
                 difference, seen = self._reference - known, dict(self._counts)
             answer = self._payload.encode(difference, 1)
             known += self._payload.decode(answer, len(known))

@@ -23,8 +23,8 @@ END_LINES = 25
 LANES = 3
 """The number of lanes that run at the same time, unless the environment variable of this name is set.
 
-The hubs, clusters and browsers of a lane use processor time even while they wait, so with many more lanes than
-processors all tests take longer.
+The hubs, clusters and browsers of a lane use processor time even while they are idle. With many more lanes than
+processors, all tests take longer.
 """
 WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
 

@@ -61,10 +61,9 @@ def hostile_files() -> dict[str, str]:
 
 @contextmanager
 def scripts_of_lab_blocked(context: BrowserContext) -> Iterator[None]:
-    """Load JupyterLab's pages without JupyterLab.
+    """Block JupyterLab's scripts, which take seconds of processor time each time they are loaded.
 
-    The attempts open these pages about twenty times. All that they could steal is in the page and its cookies, and
-    JupyterLab itself takes seconds of processor time.
+    The attempts open JupyterLab's pages about twenty times. The secrets are in the pages and their cookies.
     """
     context.route(SCRIPTS_OF_LAB, lambda route: route.abort())
     try:

@@ -94,7 +94,7 @@ def test_a_page_of_another_user_steals_nothing(
     probe.assert_nothing_is_stolen(chromium, victims[who])
 
 
-# Without `make release`, tests/docker/test_origins.py is the probe over TLS.
+# Only for `make release`: tests/docker/test_origins.py runs the probe over TLS for each change.
 @pytest.mark.release
 @pytest.mark.timeout(600)
 def test_a_page_of_another_user_steals_nothing_over_tls(tmp_path: Path, chromium: Browser) -> None:

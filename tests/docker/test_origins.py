@@ -32,7 +32,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-# Without `make release`, the embedded hub is probed over HTTP, and this deployment over TLS.
+# Only for `make release`: the embedded hub is probed over HTTP for each change, and this deployment over TLS.
 @pytest.mark.release
 def test_a_page_of_another_user_steals_nothing_over_http(own_stack: Stack, chromium: Browser) -> None:
     start_servers(own_stack)

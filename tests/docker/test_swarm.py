@@ -260,7 +260,7 @@ def reported(stack: SwarmStack, user: str) -> int:
     return int(stack.notebook(user).run("sh", "-c", count))
 
 
-# tests/kubernetes/test_faults.py tests the same in pods.
+# tests/kubernetes/test_faults.py tests the same behavior on Kubernetes.
 @pytest.mark.release
 def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStack, hedy: RemoteKernel) -> None:
     hedy.execute("%cluster start --workers 2 --backend torch", deadline=CELL_SECONDS)
@@ -305,7 +305,7 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
     assert swarm_stack.notebook("hedy").container != before
 
 
-# It takes minutes until a swarm gives up a machine.
+# A swarm takes minutes to mark a machine as down.
 @pytest.mark.release
 def test_a_run_continues_without_a_lost_machine(swarm_stack: SwarmStack) -> None:
     machines = swarm_stack.swarm

@@ -7,7 +7,7 @@ import pytest
 from tests.demo import run_notebook
 
 
-# Without `make release`, tests/browser/test_first_notebook.py runs these cells, in the browser.
+# Only for `make release`: tests/browser/test_first_notebook.py runs these cells in a browser for each change.
 @pytest.mark.release
 def test_the_first_notebook_trains_on_two_ranks_on_both_backends(hub, capsys):
     address = hub.start_notebook("nina")

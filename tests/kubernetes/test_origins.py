@@ -30,7 +30,7 @@ def stop_servers(site: Site) -> None:
             browser.stop_notebook()
 
 
-# Without `make release`, the embedded hub is probed over HTTP, and the hub in containers over TLS.
+# Only for `make release`: the other deployments run the probe for each change, over HTTP and over TLS.
 @pytest.mark.release
 def test_a_page_of_another_user_steals_nothing_over_http(site: Site, chromium: Browser) -> None:
     start_servers(site)

@@ -111,7 +111,7 @@ const marks: JupyterFrontEndPlugin<void> = {
 
 const saves: JupyterFrontEndPlugin<void> = {
   id: Plugins.saves,
-  description: "Saves each notebook one save after the other.",
+  description: "Runs the saves of each notebook one after the other.",
   autoStart: true,
   optional: [INotebookTracker],
   activate: (_app: JupyterFrontEnd, tracker: INotebookTracker | null) => {

@@ -1,9 +1,9 @@
 /**
- * Saves each notebook one save after the other.
+ * Runs the saves of each notebook one after the other.
  *
  * Farandole sets a short interval of automatic saves, because output that is not saved is lost when the page is reloaded.
- * JupyterLab begins the next automatic save even if the last one is not complete. The later one then finds a file on disk
- * that it does not know, and asks the user which version to keep.
+ * JupyterLab starts the next automatic save even if the previous one is not complete. The second save then detects that the
+ * file has changed on disk, and asks the user which version to keep.
  */
 
 import type { INotebookTracker } from "@jupyterlab/notebook";

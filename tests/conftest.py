@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.failures import attach
-from tests.hub import CYCLE_MS, METRICS_TOKEN, PROFILES, RunningHub, calm, run_hub
+from tests.hub import METRICS_TOKEN, RunningHub, run_hub
+from tests.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +39,8 @@ CHROMIUM_ARGUMENTS = [
 
 
 def pytest_sessionstart() -> None:
-    # Set the variable for local ranks. `calm` sets it for the ranks of a hub.
-    os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
+    # Set the variables for local processes. `with_variables` sets them for the servers of a hub.
+    os.environ.update(VARIABLES)
     # A shell starts background processes with SIGINT ignored, which tests that press Ctrl-C would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -66,9 +67,7 @@ def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """Run a hub with the repository's profiles."""
-    profiles = tmp_path_factory.mktemp("profiles") / "profiles.toml"
-    profiles.write_text(calm(PROFILES.read_text()))
-    with run_hub(tmp_path_factory.mktemp("hub"), profiles) as running:
+    with run_hub(tmp_path_factory.mktemp("hub")) as running:
         yield running
 
 

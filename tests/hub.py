@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from spawner_config.roles import NOTEBOOK_SCOPES
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import Browser
 from tests.clients.hosts import url_of
+from tests.variables import with_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import requests
 
 PROFILES = ROOT / "hub" / "profiles.toml"
-CYCLE_MS = "5"
-"""Horovod's cycle time in tests, in milliseconds. With the default of 1 ms, a rank that does not rest uses a tenth of a
-core."""
 START_DEADLINE = 120.0
 METRICS_TOKEN = "0123456789abcdef" * 4
 """The token with which tests read the metrics of the hub that has operators."""
@@ -119,17 +116,14 @@ def _tail(path: Path, lines: int = 40) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def calm(profiles: str) -> str:
-    """Return the profiles with Horovod's cycle time set to `CYCLE_MS`. Profiles that set variables are unchanged."""
-    environment = f'environment = {{ HOROVOD_CYCLE_TIME = "{CYCLE_MS}" }}'
-    return re.sub(r"(?m)^(ranks = \d+)\n\n", rf"\1\n{environment}\n\n", profiles)
-
-
 @contextmanager
 def run_hub(
-    state: Path, profiles: Path = PROFILES, config: Path = CONFIG, *, one_origin: bool = False
+    state: Path, profiles: Path | None = None, config: Path = CONFIG, *, one_origin: bool = False
 ) -> Iterator[RunningHub]:
-    """Run a hub. The test fails if any process outlives the hub."""
+    """Run a hub, by default with the repository's profiles. The test fails if any process outlives the hub."""
+    if profiles is None:
+        profiles = state.with_name(f"{state.name}-profiles.toml")
+        profiles.write_text(with_variables(PROFILES.read_text()))
     settings = Settings(port=free_port(), state=state, profiles=profiles, one_origin=one_origin)
     running = RunningHub(HubProcess(settings, config))
     try:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.variables import VARIABLES
+
 ELSEWHERE = ("tests/docker", "tests/kubernetes")
 """The folders of tests that need a container engine. These tests have separate make targets."""
 END_LINES = 25
@@ -67,7 +69,8 @@ def run_lane(name: str, arguments: list[str]) -> Ended:
     """Run pytest for a lane, and return the result."""
     begun = time.monotonic()
     command = [sys.executable, "-m", "pytest", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    environment = {**os.environ, **VARIABLES}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return Ended(name, done.returncode, done.stdout, time.monotonic() - begun)
 
 

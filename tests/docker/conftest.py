@@ -19,7 +19,7 @@ from tests.docker.engines.janitor import alone
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, running
 from tests.failures import attach
-from tests.hub import calm
+from tests.variables import with_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def limited_profiles() -> str:
     profiles = (ROOT / "hub" / "profiles.toml").read_text()
     limited = profiles.replace("workers_per_user = 16", f"workers_per_user = {WORKERS}")
     assert limited != profiles
-    return calm(limited)
+    return with_variables(limited)
 
 
 def give_profiles(stack: Stack, text: str) -> None:

@@ -25,6 +25,7 @@ from tests.docker.swarm_stack import Server, SwarmStack, running
 from tests.docker.test_browser import train_in_the_first_notebook
 from tests.docker.test_doctor import DIAL
 from tests.docker.test_stack import REPORTED, REPORTING
+from tests.variables import with_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,7 @@ def swarm_stack(machines: Swarm, tmp_path_factory: pytest.TempPathFactory) -> It
     homes = tmp_path_factory.mktemp("homes")
     gpus = f"GPU-00000001:{GPU_CLASS}"
     with running(tmp_path_factory.mktemp("swarm"), machines, homes, FARANDOLE_GPUS=gpus) as stack:
-        give_profiles(stack, (ROOT / "hub" / "profiles.toml").read_text() + LABELLED)
+        give_profiles(stack, with_variables((ROOT / "hub" / "profiles.toml").read_text()) + LABELLED)
         yield stack
 
 

@@ -15,6 +15,7 @@ from tests.clients.hosts import forward
 from tests.docker.ports import HTTP, quiet_port
 from tests.docker.remote_hub import ADMIN, RemoteHub
 from tests.docker.stack import fill_in
+from tests.variables import with_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +98,7 @@ class Site(RemoteHub):
         for usual, smaller in SMALLER.items():
             assert usual in profiles
             profiles = profiles.replace(usual, smaller)
-        (self.folder / "profiles.toml").write_text(profiles + PROFILES)
+        (self.folder / "profiles.toml").write_text(with_variables(profiles) + PROFILES)
         name, tag = images[HUB].rsplit(":", 1)
         with (self.folder / "kustomization.yaml").open("a") as file:
             file.write(f"images:\n  - {{ name: farandole-hub, newName: {name}, newTag: {tag} }}\n")

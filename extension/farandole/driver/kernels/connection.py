@@ -97,7 +97,8 @@ class Connection:
 
     async def _open(self) -> None:
         self.session = uuid.uuid4().hex
-        self._socket = await self._worker.kernel_socket(self._kernel_id, self.session, SUBPROTOCOL)
+        starting = not self.opened
+        self._socket = await self._worker.kernel_socket(self._kernel_id, self.session, SUBPROTOCOL, starting=starting)
         self._ready.set()
 
     async def _receive(self) -> None:

@@ -25,6 +25,9 @@ HEARTBEAT_SECONDS = 20.0
 connections."""
 OPEN_SECONDS = 15.0
 """How many seconds opening a websocket may take. A hung server, or the proxy in front of one, may never answer."""
+START_SECONDS = 120.0
+"""How many seconds the first websocket to a kernel may take. Its server answers when the kernel has started, which may
+take a minute if many kernels start on the same machine."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3 * RECORD_SIGN_SECONDS)
 """The timeout for reading a journal. A rank may be silent for hours, but the worker sends keep-alives in the meantime.
@@ -160,11 +163,14 @@ class Worker:
         """Shut down a kernel; the server kills it if it does not exit."""
         await self._request("DELETE", f"api/kernels/{kernel_id}", missing_ok=True)
 
-    async def kernel_socket(self, kernel_id: str, session_id: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
-        """Open the websocket to a kernel's channels."""
+    async def kernel_socket(
+        self, kernel_id: str, session_id: str, protocol: str, *, starting: bool = False
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open the websocket to a kernel's channels. ``starting`` allows more time, because the kernel may be new."""
         url = f"{self.url}api/kernels/{kernel_id}/channels"
+        seconds = START_SECONDS if starting else OPEN_SECONDS
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await self._session.ws_connect(
                     url,
                     params={"session_id": session_id},
@@ -175,7 +181,7 @@ class Worker:
                     heartbeat=HEARTBEAT_SECONDS,
                 )
         except (TimeoutError, aiohttp.ClientError) as exc:
-            reason = str(exc) or f"no answer within {OPEN_SECONDS:g} s"
+            reason = str(exc) or f"no answer within {seconds:g} s"
             raise WorkerStartError(f"worker {self.name} did not open a channel to its kernel: {reason}") from exc
 
     async def records(self) -> WorkerJournal:

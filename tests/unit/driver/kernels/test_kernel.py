@@ -62,8 +62,8 @@ IDLE = ("iopub", "status", {"execution_state": "idle"})
 
 
 @asynccontextmanager
-async def connected(answer, **options):
-    fake = FakeKernel(answer)
+async def connected(answer, *, fake_type=FakeKernel, **options):
+    fake = fake_type(answer)
     runner = web.AppRunner(fake.application(), shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -71,8 +71,8 @@ async def connected(answer, **options):
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
         kernel = RankKernel(Worker(name="c-w0", url=url, token="secret", session=session), "k", slot=0, **options)
         kernel.rank = 3
-        await kernel.connect()
         try:
+            await kernel.connect()
             yield kernel, fake
         finally:
             await kernel.close()
@@ -390,6 +390,27 @@ async def test_a_server_that_hangs_during_a_reconnect_is_retried(monkeypatch):
         fake.silent = False
         await asyncio.wait_for(kernel.reachable(), 30)
         assert kernel.alive
+
+
+class SlowKernel(FakeKernel):
+    """A worker whose kernel needs half a second to start."""
+
+    async def channels(self, request):
+        await asyncio.sleep(0.5)
+        return await super().channels(request)
+
+
+async def test_a_kernel_that_starts_slowly_is_given_time_for_its_first_connection(monkeypatch):
+    monkeypatch.setattr(workers, "OPEN_SECONDS", 0.1)
+    async with connected(always(OK, IDLE), fake_type=SlowKernel) as (kernel, _):
+        assert kernel.connected
+
+
+async def test_a_kernel_that_never_starts_is_an_error_that_names_the_worker(monkeypatch):
+    monkeypatch.setattr(workers, "START_SECONDS", 0.1)
+    with pytest.raises(WorkerStartError, match="c-w0 did not open a channel to its kernel: no answer within 0.1 s"):
+        async with connected(always(OK, IDLE), fake_type=SlowKernel):
+            pass
 
 
 async def test_a_worker_that_answers_but_accepts_no_connection_is_given_up(monkeypatch):

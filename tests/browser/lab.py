@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 from hub.process import wait_until
 from tests.clients.hosts import url_of
@@ -39,6 +41,23 @@ LAST_ERRORS = 10
 
 # Playwright's default of 5 s is too short for pages that show a live run while other tests use all cores.
 expect.set_options(timeout=30_000)
+
+
+def wait_for_server(page: Page, pattern: str, seconds: float) -> None:
+    """Wait until a page of a server that starts is loaded.
+
+    A container that starts adds a network interface, and Chromium then aborts requests. The page is loaded again.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            page.wait_for_url(pattern, timeout=seconds * 1000)
+            return
+        except Error as exc:
+            if "ERR_NETWORK_CHANGED" not in str(exc) or time.monotonic() > end:
+                raise
+        with suppress(Error):
+            page.reload()
 
 
 class Hub(Protocol):
@@ -93,7 +112,7 @@ class Lab:
         self.page.locator(f"input[type=radio][value={profile}]").check()
         self.shoot("spawn")
         self.page.get_by_role("button", name="Start", exact=True).click()
-        self.page.wait_for_url(f"**/user/{user}/lab**", timeout=120_000)
+        wait_for_server(self.page, f"**/user/{user}/lab**", 120)
 
     def open_notebook(self, user: str, name: str) -> None:
         """Open a notebook in JupyterLab and wait for its kernel."""

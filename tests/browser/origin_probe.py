@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
+from tests.browser.lab import wait_for_server
 from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class OriginProbe:
             page.goto(f"{self.url}/hub/spawn/{user.name}")
             page.locator(f"input[type=radio][value={profile}]").check()
             page.get_by_role("button", name="Start", exact=True).click()
-            page.wait_for_url(f"{url_of(self.url, f'/user/{user.name}/lab')}**")
+            wait_for_server(page, f"{url_of(self.url, f'/user/{user.name}/lab')}**", SECONDS)
 
     def assert_nothing_is_stolen(self, chromium: Browser, victim: Victim) -> None:
         """Run all attempts, and check that they steal nothing and that the victim can still work."""

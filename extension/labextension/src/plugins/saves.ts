@@ -1,15 +1,18 @@
 /**
- * Runs the saves of each notebook one after the other.
+ * Runs the saves of each notebook one after the other, and saves again what changed during a save.
  *
  * Farandole sets a short interval of automatic saves, because output that is not saved is lost when the page is reloaded.
  * JupyterLab starts the next automatic save even if the previous one is not complete. The second save then detects that the
- * file has changed on disk, and asks the user which version to keep.
+ * file has changed on disk, and asks the user which version to keep. After a save, JupyterLab regards the document as
+ * saved, even if it changed in the meantime.
  */
 
 import type { INotebookTracker } from "@jupyterlab/notebook";
+import type { ISignal } from "@lumino/signaling";
 
 /** The part of a document's context that saves the document. */
 interface Saved {
+  readonly model: { dirty: boolean; readonly contentChanged: ISignal<unknown, void> };
   save(): Promise<void>;
 }
 
@@ -22,8 +25,17 @@ export function saveInTurn(tracker: INotebookTracker): void {
 export function queueSaves(context: Saved): void {
   const save = context.save.bind(context);
   let last: Promise<void> = Promise.resolve();
+  let changes = 0;
+  context.model.contentChanged.connect(() => {
+    changes += 1;
+  });
+  const saveAll = async () => {
+    const before = changes;
+    await save();
+    if (changes > before) context.model.dirty = true;
+  };
   context.save = () => {
-    last = last.catch(() => undefined).then(save);
+    last = last.catch(() => undefined).then(saveAll);
     return last;
   };
 }

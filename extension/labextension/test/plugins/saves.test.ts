@@ -7,6 +7,7 @@ import { queueSaves, saveInTurn } from "../../src/plugins/saves";
 
 /** A document whose saves end when the test says so. */
 class Document {
+  readonly model = { dirty: true, contentChanged: new Signal<object, void>({}) };
   readonly begun: { end: () => void; fail: (reason: Error) => void }[] = [];
 
   save(): Promise<void> {
@@ -28,6 +29,20 @@ test("a save begins after the end of the one before", async () => {
   expect(document.begun).toHaveLength(2);
   document.begun[1]?.end();
   await both[1];
+});
+
+test("what changes during a save is not regarded as saved", async () => {
+  const document = new Document();
+  queueSaves(document);
+  for (const changes of [true, false]) {
+    const saving = document.save();
+    await settled();
+    if (changes) document.model.contentChanged.emit();
+    document.model.dirty = false; // as JupyterLab does at the end of a save
+    document.begun.pop()?.end();
+    await saving;
+    expect(document.model.dirty).toBe(changes);
+  }
 });
 
 test("a save that fails tells its caller, and the next one begins", async () => {

@@ -49,8 +49,8 @@ class RememberingCluster:
     def status(self):
         return "status"
 
-    def check(self):
-        return "checked"
+    def check(self, *, model, batch):
+        return f"checked {model} {batch}".rstrip()
 
     def logs(self, rank, *, lines):
         return f"rank {rank}, {lines} lines"
@@ -202,12 +202,19 @@ def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
     assert shell.run_line_magic("cluster", "scale 3") == "status"
     assert shell.run_line_magic("cluster", "scale --workers 4") == "status"
     assert shell.run_line_magic("cluster", "check") == "checked"
+    assert shell.run_line_magic("cluster", "check --model net --batch x") == "checked net x"
     shell.run_line_magic("cluster", "logs 1 --lines 5")
     shell.run_line_magic("cluster", "interrupt")
     shell.run_line_magic("cluster", "stop")
     assert cluster.calls == [("scale", 3), ("scale", 4), ("interrupt",), ("stop",)]
     assert capsys.readouterr().out == "rank 1, 5 lines\ncluster 'main' is stopped\n"
     assert magics.cluster is None
+
+
+@pytest.mark.parametrize("line", ["check --model net", "check --batch x"])
+def test_a_check_of_a_model_needs_a_batch(shell, cluster, line):
+    with pytest.raises(UsageError, match="needs both `--model NAME` and `--batch NAME`"):
+        shell.run_line_magic("cluster", line)
 
 
 @pytest.mark.parametrize("line", ["status mian", "check --name mian", "interrupt mian"])
@@ -221,7 +228,7 @@ def test_an_action_for_another_cluster_names_this_one(shell, cluster, line):
 def test_a_stop_without_a_hub_suggests_the_cluster_on_this_machine(shell, cluster):
     with pytest.raises(NoClusterError, match=r"no JupyterHub here.* Did you mean 'main'\?"):
         shell.run_line_magic("cluster", "stop mian")
-    with pytest.raises(NoClusterError, match=r"`token=`\.$"):
+    with pytest.raises(NoClusterError, match=r"`%cluster start --hub URL` for workers on a hub\.$"):
         shell.run_line_magic("cluster", "stop other")
     assert cluster.calls == []
 

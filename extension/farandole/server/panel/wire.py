@@ -248,6 +248,18 @@ class RankRow(TypedDict):
     log: list[str]
 
 
+class SyncView(TypedDict):
+    """What a mode of `fd.sync` costs the ranks. ``waiting`` is the largest share of a rank's time, from 0 to 1.
+
+    ``bytes_per_step`` is the mean of all ranks. ``staleness`` is in steps.
+    """
+
+    mode: str
+    waiting: float
+    bytes_per_step: int
+    staleness: int
+
+
 class RunView(RunBasics):
     """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
 
@@ -263,6 +275,7 @@ class RunView(RunBasics):
     samples_per_second: float | None
     reports: int
     output_bytes: int
+    sync: SyncView | None
     series: list[Series]
     ranks: list[RankRow]
 

@@ -1,0 +1,50 @@
+"""The sizes of the network bench.
+
+Two cores stand for three machines with a GPU each. A step computes for 45 ms instead of 11 ms, so the links carry a
+quarter of a gigabit, which keeps the ratio of computation to traffic.
+"""
+
+HOSTS = 3
+MEGABITS = 250.0
+"""The speed of each link in each direction, in megabits per second."""
+COMPUTE_SECONDS = 0.045
+"""The duration of a step without a network."""
+PARAMETER_BYTES = 4 * 11_181_642
+STEPS = 200
+"""Measured steps of a run, after the warm-up."""
+SLOW_STEPS = 40
+"""Measured steps in the modes that average after each step."""
+WARM_UP = 40
+"""Steps before the measurement. Mode auto chooses in the first 30 of them."""
+STRAGGLER = 4
+"""How many times slower the last rank is in the measurement of a straggler."""
+EFFICIENCY = 0.95
+STRAGGLER_PERCENT = 5.0
+
+MODES = {
+    "step": '"step"',
+    "fp16": 'fd.sync.compressed("fp16")',
+    "local_16": "fd.sync.local(every=16)",
+    "local_32": "fd.sync.local(every=32)",
+    "int4_4": 'fd.sync.local(every=4, delay=3, payload="int4")',
+    "asynchronous": "fd.sync.asynchronous(every=16)",
+    "auto": "fd.sync.auto()",
+}
+"""The measured modes: the name in the results, and the value of ``sync``."""
+EACH_STEP = ("step", "fp16")
+
+BATCH = 32
+"""Images of a rank in a step of the accuracy bench."""
+EPOCHS = 12
+SCHEDULES = (8, 10, 12, 14, 16, 20, 24)
+"""Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
+RATES = (0.01, 0.02, 0.05, 0.1)
+SEEDS = 10
+TUNING_SEEDS = 2
+ACCURACY_MODES = ("step", "local_16", "int4_4", "asynchronous")
+CHOSEN = "int4_4"
+"""The mode that auto chooses with these links and this duration of a step."""
+GAP_POINTS = 2.0
+TIME_TO_ACCURACY = 0.45
+T_95 = 2.262
+"""Student's t for a 95 % interval with `SEEDS` - 1 degrees of freedom."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.folders import Copied, FolderCopy
+from farandole.driver.cells.folders import Copied, FolderCopy, own_name
 from farandole.driver.cells.relay import Show, Watch
 from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.cells.transfer import Pulls, pack, push
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.core.connect import connect
 from farandole.driver.core.status import ClusterStatus, status_of
+from farandole.driver.kernels.group import RankGroup
 from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
@@ -286,13 +287,16 @@ class Cluster:
         """
         self._control.refuse_while_busy()
         source = Path(folder).expanduser().resolve()
-        return self._loop.call(self._copy(lambda copy: copy.put(source, target or source.name)))
+        there = str(target) or own_name(source.name, "on the workers")
+        copy = FolderCopy(self._progress)
+        return self._loop.call(self._copy(lambda group: copy.put(group, source, there)), pump=copy.show)
 
     def get(self, folder: str, target: str | Path = "") -> Copied:
         """Copy a folder of rank 0's machine to this machine, by default to one with its name here, as `put` does."""
         self._control.refuse_while_busy()
-        place = Path(target or Path(folder).name).expanduser().resolve()
-        return self._loop.call(self._copy(lambda copy: copy.get(folder, place)))
+        here = Path(target or own_name(Path(folder).name, "on this machine")).expanduser().resolve()
+        copy = FolderCopy(self._progress)
+        return self._loop.call(self._copy(lambda group: copy.get(group, str(folder), here)), pump=copy.show)
 
     def scale(self, workers: int) -> None:
         """Start or stop workers until the cluster has this many. Ranks on remaining workers keep their variables."""
@@ -388,9 +392,9 @@ class Cluster:
             broadcast = ranks is None and self.backend != "none"
             await push(self._core.group, self._kernels(ranks), blob, broadcast=broadcast)
 
-    async def _copy(self, work: Callable[[FolderCopy], Awaitable[Copied]]) -> Copied:
+    async def _copy(self, work: Callable[[RankGroup], Awaitable[Copied]]) -> Copied:
         async with self._core.cell(self._progress):
-            return await work(FolderCopy(self._core.group, self._progress))
+            return await work(self._core.group)
 
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()

@@ -208,31 +208,31 @@ def give(names: list[str]) -> None:
     transfer.give(names)
 
 
-def file_names(folder: str, skipped: int, most: int) -> list[tuple[str, int]]:
-    """Return the names and sizes of files of a folder on this rank's machine."""
-    return folders.names(folder, skipped, most)
+def file_names(folder: str, key: str, most: int) -> list[tuple[str, int]]:
+    """Return the names and sizes of the next files of a folder on this rank's machine."""
+    return folders.names(folder, key, most)
 
 
-def file_digests(folder: str, files: list[str]) -> list[list[str]]:
-    """Return the digests of the pieces of files."""
-    return folders.digests(folder, files)
+def file_contents(folder: str, wanted: list[tuple[str, int, int]]) -> list[list[Any] | str]:
+    """Return the sizes, the permissions and the digests of files."""
+    return folders.contents(folder, wanted)
 
 
-def read_pieces(folder: str, wanted: list[tuple[str, int]]) -> str:
-    """Return pieces of files, as one text in base64."""
+def read_pieces(folder: str, wanted: list[tuple[str, int]]) -> list[list[str] | str]:
+    """Return pieces of files in base64."""
     return folders.read(folder, wanted)
 
 
-def missing_pieces(folder: str, files: list[tuple[str, list[str]]]) -> list[list[int] | None]:
-    """Return the numbers of the pieces that files still need to have these digests."""
-    return folders.missing(folder, files)
+def differing_pieces(folder: str, files: list[tuple[str, int, list[str], int | None]]) -> list[list[int] | str | None]:
+    """Return the numbers of the pieces that files still need to have these digests, or None for complete ones."""
+    return folders.differing(folder, files)
 
 
-def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str]]) -> None:
+def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> list[str | None]:
     """Write pieces of files that were pushed under ``key``."""
-    folders.write(folder, key, parts)
+    return folders.write(folder, key, parts)
 
 
-def finish_files(folder: str, files: list[tuple[str, int, list[str]]]) -> None:
+def finish_files(folder: str, files: list[tuple[str, str, int, int]]) -> list[str | None]:
     """Give files that were received completely their names."""
-    folders.finish(folder, files)
+    return folders.finish(folder, files)

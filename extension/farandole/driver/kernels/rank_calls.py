@@ -150,25 +150,27 @@ def give(names: list[str]) -> RankCall[None]:
     return RankCall("give", (names,))
 
 
-def file_names(folder: str, skipped: int, most: int) -> RankCall[list[tuple[str, int]]]:
-    return RankCall("file_names", (folder, skipped, most))
+def file_names(folder: str, key: str, most: int) -> RankCall[list[tuple[str, int]]]:
+    return RankCall("file_names", (folder, key, most))
 
 
-def file_digests(folder: str, files: list[str]) -> RankCall[list[list[str]]]:
-    return RankCall("file_digests", (folder, files))
+def file_contents(folder: str, wanted: list[tuple[str, int, int]]) -> RankCall[list[list[Any] | str]]:
+    return RankCall("file_contents", (folder, wanted))
 
 
-def read_pieces(folder: str, wanted: list[tuple[str, int]]) -> RankCall[str]:
+def read_pieces(folder: str, wanted: list[tuple[str, int]]) -> RankCall[list[list[str] | str]]:
     return RankCall("read_pieces", (folder, wanted))
 
 
-def missing_pieces(folder: str, files: list[tuple[str, list[str]]]) -> RankCall[list[list[int] | None]]:
-    return RankCall("missing_pieces", (folder, files))
+def differing_pieces(
+    folder: str, files: list[tuple[str, int, list[str], int | None]]
+) -> RankCall[list[list[int] | str | None]]:
+    return RankCall("differing_pieces", (folder, files))
 
 
-def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str]]) -> RankCall[None]:
+def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> RankCall[list[str | None]]:
     return RankCall("write_pieces", (folder, key, parts))
 
 
-def finish_files(folder: str, files: list[tuple[str, int, list[str]]]) -> RankCall[None]:
+def finish_files(folder: str, files: list[tuple[str, str, int, int]]) -> RankCall[list[str | None]]:
     return RankCall("finish_files", (folder, files))

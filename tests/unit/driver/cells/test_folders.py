@@ -4,12 +4,14 @@ import json
 
 import pytest
 from farandole.driver.cells import folders
-from farandole.driver.cells.folders import FolderCopy
-from farandole.exceptions import RankError, TransferError
+from farandole.driver.cells.folders import FolderCopy, own_name
+from farandole.exceptions import RankError, TransferError, UsageError
 from farandole.files import pieces
 from farandole.files.pieces import PART
 from farandole.ranks import control
 from farandole.ranks.kernel.transfer import receive_buffer
+
+FILE_CALLS = ("file_names", "file_contents", "differing_pieces", "read_pieces", "write_pieces", "finish_files")
 
 
 class CutError(Exception):
@@ -44,6 +46,7 @@ def home(monkeypatch, tmp_path):
     """The home on the workers. A piece has eight bytes, a page two files."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
     monkeypatch.setattr(folders, "PAGE_FILES", 2)
+    monkeypatch.setattr(folders, "PAGE_PIECES", 2)
     monkeypatch.setattr(folders, "LISTED_FILES", 3)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FARANDOLE_RANK", "0")
@@ -66,15 +69,18 @@ def texts(folder):
 
 
 async def put(rank, source, target, said=None):
-    return await FolderCopy(rank, (said if said is not None else []).append).put(source, target)
+    copy = FolderCopy((said if said is not None else []).append)
+    copied = await copy.put(rank, source, target)
+    copy.show()
+    return copied
 
 
 async def get(rank, source, target):
-    return await FolderCopy(rank, [].append).get(source, target)
+    return await FolderCopy([].append).get(rank, source, target)
 
 
 def test_the_calls_of_a_copy_are_those_of_ranks():
-    assert all(hasattr(control, name) for name in ("missing_pieces", "write_pieces", "finish_files", "read_pieces"))
+    assert all(hasattr(control, name) for name in FILE_CALLS)
 
 
 async def test_a_folder_is_put_and_the_second_copy_sends_nothing(home, data):
@@ -137,8 +143,9 @@ async def test_a_folder_that_does_not_exist_is_named(tmp_path):
 
 async def test_a_cluster_cannot_write_outside_of_the_folder(home, data, tmp_path, monkeypatch):
     await put(Rank(), data, "results")
-    monkeypatch.setattr(control.folders, "names", lambda *_: [("../out", 1)] if _[1] == 0 else [])
-    monkeypatch.setattr(control.folders, "digests", lambda *_: [[pieces.digest(b"x")]])
+    listings = iter([[("../out", 1)], []])
+    monkeypatch.setattr(control.folders, "names", lambda *_: next(listings))
+    monkeypatch.setattr(control.folders, "contents", lambda *_: [[1, 0o777, [pieces.digest(b"x")]]])
     with pytest.raises(TransferError, match="is not below the folder"):
         await get(Rank(), "results", tmp_path / "here")
     assert not (tmp_path / "out").exists()
@@ -148,4 +155,40 @@ async def test_progress_is_shown(home, data, monkeypatch):
     monkeypatch.setattr(folders, "PROGRESS_SECONDS", 0.0)
     said = []
     await put(Rank(), data, "data", said)
-    assert said[-1] == "sent 50 B of 50 B"
+    assert said == ["compared 30 B of 50 B, copied 30 B"]
+
+
+async def test_a_file_that_changes_or_cannot_be_read_does_not_end_the_copy(home, data, monkeypatch):
+    read = pieces.read
+
+    def read_while_it_changes(folder, name, number):
+        if name.endswith("3.png"):
+            (folder / name).write_bytes(b"longer than before, by far")
+        return read(folder, name, number)
+
+    monkeypatch.setattr(pieces, "read", read_while_it_changes)
+    with pytest.raises(
+        TransferError, match=r"1 of 5 files could not be copied: 'class-1/3.png' \(it was damaged on"
+    ) as caught:
+        await put(Rank(), data, "data")
+    assert str(caught.value).endswith("The others are complete; repeat the command to copy the rest.")
+    assert sorted(texts(home / "data")) == sorted(set(texts(data)) - {"class-1/3.png"})
+    monkeypatch.setattr(pieces, "read", read)
+    assert (await put(Rank(), data, "data")).sent_files == 1
+    assert texts(home / "data") == texts(data)
+
+
+async def test_a_size_that_does_not_fit_the_digests_is_refused(home, data, tmp_path, monkeypatch):
+    listings = iter([[("huge", 10**15)], []])
+    monkeypatch.setattr(control.folders, "names", lambda *_: next(listings))
+    monkeypatch.setattr(control.folders, "contents", lambda *_: [[10**15, 0o644, [pieces.digest(b"x")]]])
+    monkeypatch.setattr(folders, "PAGE_PIECES", 10**15)
+    with pytest.raises(TransferError, match="'huge' \\(it changed while it was copied"):
+        await get(Rank(), "results", tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("name", ["", "..", "~", "~ada"])
+def test_a_copy_without_a_name_of_its_own_needs_one(name):
+    with pytest.raises(UsageError, match="name the one here with `--to FOLDER`"):
+        own_name(name, "here")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import stat
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from farandole.exceptions import UsageError
 
-MODE = 0o600
+PAGE = re.compile(r"/(?:hub|user)(?:/|$)")
+"""Where the path of a page of the hub or of a server begins in an address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +35,22 @@ def file() -> Path:
 
 
 def address_of(url: str) -> str:
-    """Return the address of a hub, without a path such as ``/hub/home`` that a browser shows.
+    """Return the address of a hub, without a path such as ``/hub/home`` or ``/user/ada/lab`` that a browser shows.
 
     Raises:
         UsageError: this is no address of a web page.
     """
-    text = url if "://" in url else f"https://{url}"
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in {"http", "https"}:
         raise UsageError(f"{url!r} is no address of a hub; give the one in the browser, e.g. https://hub.example.org")
-    base = parts.path.partition("/hub")[0].rstrip("/")
-    return f"{parts.scheme}://{parts.netloc}{base}"
+    place = f"[{host}]" if ":" in host else host
+    if port is not None:
+        place += f":{port}"
+    return f"{parts.scheme}://{place}{PAGE.split(parts.path)[0].rstrip('/')}"
 
 
 def logins() -> dict[str, Login]:
@@ -53,19 +61,24 @@ def logins() -> dict[str, Login]:
     """
     path = file()
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            found, text = os.fstat(stream.fileno()), stream.read()
     except FileNotFoundError:
         return {}
-    if mode & ~MODE:
+    except OSError as exc:
+        raise UsageError(f"the tokens in {path} cannot be read ({exc.strerror}).") from exc
+    if found.st_mode & 0o077 or found.st_uid != os.geteuid():
         raise UsageError(
             f"other users of this machine can read the tokens in {path}. Delete the file, revoke its tokens on the "
             "hub's Token page, and run `farandole login` again."
         )
     try:
-        return {url: Login(url=url, **one) for url, one in json.loads(text).items()}
+        known = {url: Login(url=url, **one) for url, one in json.loads(text).items()}
+        if not all(isinstance(one, str) for login in known.values() for one in astuple(login)):
+            raise ValueError("a value is no text")
     except (ValueError, TypeError, AttributeError) as exc:
         raise UsageError(f"{path} is damaged ({exc}). Delete it, and run `farandole login` again.") from exc
+    return known
 
 
 def login_for(url: str | None) -> Login | None:
@@ -84,31 +97,41 @@ def login_for(url: str | None) -> Login | None:
 
 def keep(login: Login) -> None:
     """Add a login, in place of an earlier one for the same hub."""
-    _write({**logins(), login.url: login})
+    with _locked():
+        _write({**logins(), login.url: login})
 
 
 def forget(url: str) -> Login | None:
     """Remove the login for a hub and return it, or return None if there is none."""
-    known = logins()
-    found = known.pop(url, None)
-    if found is not None:
-        _write(known)
+    with _locked():
+        known = logins()
+        found = known.pop(url, None)
+        if found is not None:
+            _write(known)
     return found
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Wait until no other command changes the file."""
+    folder = file().parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / ".hubs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _write(known: Mapping[str, Login]) -> None:
     path = file()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
     text = json.dumps({url: {"user": one.user, "token": one.token} for url, one in known.items()}, indent=2)
+    # mkstemp makes a file that no other user can ever open.
+    descriptor, temporary = tempfile.mkstemp(prefix=".hubs-", dir=path.parent)
     try:
-        # The mode must be right from the beginning, so that no other user can open the file before it is changed.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(f"{text}\n")
-        temporary.replace(path)
+            stream.flush()
+            os.fsync(descriptor)
+        Path(temporary).replace(path)
     except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+        Path(temporary).unlink()
         raise

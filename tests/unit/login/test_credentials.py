@@ -1,6 +1,7 @@
 """Tokens are kept for each hub, in a file of the user."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from farandole.exceptions import UsageError
@@ -24,13 +25,20 @@ def folder(tmp_path, monkeypatch):
         ("hub.example.org/", "https://hub.example.org"),
         ("https://hub.example.org/hub/home", "https://hub.example.org"),
         ("http://10.0.0.1:8000/lab/hub/token?x=1", "http://10.0.0.1:8000/lab"),
+        ("https://hub.example.org/user/ada/lab", "https://hub.example.org"),
+        ("https://example.org/hubs/team/hub/home", "https://example.org/hubs/team"),
+        ("https://Hub.Example.ORG:8443", "https://hub.example.org:8443"),
+        ("https://ada:secret@hub.example.org", "https://hub.example.org"),
+        ("http://[::1]:8000/hub/", "http://[::1]:8000"),
     ],
 )
 def test_the_address_of_a_hub_has_no_path_of_a_page(given, address):
     assert address_of(given) == address
 
 
-@pytest.mark.parametrize("given", ["ftp://hub.example.org", "https://", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "given", ["ftp://hub.example.org", "https://", "file:///etc/passwd", "https://[::1", "https://hub:port"]
+)
 def test_what_is_no_address_is_refused(given):
     with pytest.raises(UsageError, match=r"is no address of a hub; give the one in the browser"):
         address_of(given)
@@ -41,7 +49,8 @@ def test_only_the_user_can_read_the_tokens(folder):
     credentials.keep(ADA)
     credentials.keep(OTHER)
     assert credentials.logins() == {ADA.url: ADA, OTHER.url: OTHER}
-    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600]
+    assert stat.S_IMODE((folder / "hubs.json").stat().st_mode) == 0o600
+    assert sorted(path.name for path in folder.iterdir()) == [".hubs.lock", "hubs.json"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
@@ -72,9 +81,25 @@ def test_tokens_that_others_can_read_are_not_used(folder):
         credentials.logins()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"https://x": {"user": "ada"}}', '{"https://x": 3}'])
+def test_logins_at_the_same_time_are_all_kept():
+    hubs = [Login(url=f"https://hub-{number}.example.org", user="ada", token="t") for number in range(20)]
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(credentials.keep, hubs))
+    assert sorted(credentials.logins()) == sorted(login.url for login in hubs)
+
+
+def test_a_file_that_cannot_be_read_is_named(folder):
+    (folder / "hubs.json").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"the tokens in .*hubs.json cannot be read \(Is a directory\)"):
+        credentials.logins()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"https://x": {"user": "ada"}}', '{"https://x": 3}', '{"https://x": {"user": 1, "token": 2}}', "\xff"],
+)
 def test_a_damaged_file_is_named(folder, text):
     credentials.keep(ADA)
-    (folder / "hubs.json").write_text(text)
+    (folder / "hubs.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match=r"hubs.json is damaged .*run `farandole login` again"):
         credentials.logins()

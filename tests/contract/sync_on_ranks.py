@@ -7,7 +7,6 @@ from pathlib import Path
 
 import farandole as fd
 import torch
-from farandole.ranks.training.sync import attached
 from farandole.ranks.training.sync.modes import Sync
 from torch import nn
 from torch.utils.data import DataLoader
@@ -60,8 +59,7 @@ def no_change_is_lost(payload: str) -> None:
         parameter.grad = -changes[fd.rank()]
         optimizer.step()
         total += changes.mean(0)
-    for _ in range(30):  # without further changes, the averages send what rounding has lost
-        attached.average_now(optimizer)
+    fd.sync.finish(optimizer)  # this sends what rounding has lost
     # Rounding of sums on their way in half precision is not known to any rank, so it is not sent again.
     torch.testing.assert_close(parameter.detach(), total, rtol=0, atol=1e-2 if payload == "fp16" else 1e-3)
 
@@ -75,7 +73,7 @@ def statistics_are_pooled() -> None:
     batches[0] += 5
     model(batches[fd.rank()]).sum().backward()
     optimizer.step()
-    attached.average_now(optimizer)
+    fd.sync.finish(optimizer)
     together = batches.flatten(0, 1)
     torch.testing.assert_close(model[0].running_mean, together.mean(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model[0].running_var, together.var(0), rtol=1e-2, atol=1e-2)

@@ -225,6 +225,8 @@ class FarandoleMagics(Magics):
                 f"this notebook already leads cluster {self.cluster.name!r}; stop it first with `%cluster stop`, or "
                 "use `%cluster scale N`"
             )
+        if options.local and options.hub:
+            raise UsageError("`--local` starts the ranks on this machine, and `--hub` on a hub; use one of them")
         # The value is a number of workers, as in `%cluster start 4`, or the cluster's name, as in
         # `%cluster start digits`.
         workers, name = (int(options.value), None) if is_number(options.value) else (options.workers, options.value)
@@ -265,11 +267,6 @@ class FarandoleMagics(Magics):
 
         Options: --model, --batch
         """
-        if bool(options.model) != bool(options.batch):
-            raise UsageError(
-                "`%cluster check` needs both `--model NAME` and `--batch NAME` to predict the speed of a model; "
-                "`next(iter(loader))` returns a batch"
-            )
         return self._named(options).check(model=options.model or "", batch=options.batch or "")
 
     def _scale(self, options: argparse.Namespace) -> Any:
@@ -283,21 +280,21 @@ class FarandoleMagics(Magics):
     def _stop(self, options: argparse.Namespace) -> None:
         """Stop this notebook's cluster and its runs, or another cluster with `%cluster stop NAME`.
 
-        Options: --name
+        Options: --name, --hub
         """
         wanted = options.name or options.value
         if self.cluster is not None and wanted in {None, self.cluster.name}:
             wanted, cluster, self.cluster = self.cluster.name, self.cluster, None
             cluster.stop()
         elif wanted is not None:
-            self._stop_other(wanted)
+            self._stop_other(wanted, options.hub)
         else:
             self._cluster()
         print(f"cluster {wanted!r} is stopped")
 
-    def _stop_other(self, name: str) -> None:
+    def _stop_other(self, name: str, hub: str | None) -> None:
         try:
-            Cluster.stop_named(name)
+            Cluster.stop_named(name, hub_url=hub)
         except NoClusterError as exc:
             # The hub's clusters are suggested already. A cluster on this machine is not among them.
             hint = did_you_mean(name, [self.cluster.name] if self.cluster is not None else [])
@@ -305,9 +302,12 @@ class FarandoleMagics(Magics):
                 raise
             raise NoClusterError(f"{exc}{hint}") from exc
 
-    def _list(self, _options: argparse.Namespace) -> None:
-        """List your running clusters."""
-        clusters = Cluster.running()
+    def _list(self, options: argparse.Namespace) -> None:
+        """List your running clusters.
+
+        Options: --hub
+        """
+        clusters = Cluster.running(hub_url=options.hub)
         for name, workers in clusters.items():
             print(f"{name}: {workers} worker{'' if workers == 1 else 's'}")
         if not clusters:

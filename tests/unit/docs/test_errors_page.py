@@ -38,6 +38,7 @@ NOT_FOR_USERS = {
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
+    "extension/farandole/login/credentials.py": {"raise ValueError(": PART},
     "extension/farandole/notebook/arguments.py": {
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },
@@ -60,6 +61,9 @@ NOT_FOR_USERS = {
     "extension/farandole/ranks/preflight/links.py": {
         "raise ConnectionError(": "a row of `%cluster check` shows it",
         "raise TimeoutError(": "a row of `%cluster check` shows it",
+    },
+    "extension/farandole/ranks/training/sync/server/asynchronous_training.py": {
+        "raise ConnectionError(": "a rank was lost, which the driver reports"
     },
     "extension/farandole/ranks/training/sync/server/frames.py": {
         "raise ConnectionError(": "a notice of the run shows it"

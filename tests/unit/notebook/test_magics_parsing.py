@@ -211,12 +211,6 @@ def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
     assert magics.cluster is None
 
 
-@pytest.mark.parametrize("line", ["check --model net", "check --batch x"])
-def test_a_check_of_a_model_needs_a_batch(shell, cluster, line):
-    with pytest.raises(UsageError, match="needs both `--model NAME` and `--batch NAME`"):
-        shell.run_line_magic("cluster", line)
-
-
 @pytest.mark.parametrize("line", ["status mian", "check --name mian", "interrupt mian"])
 def test_an_action_for_another_cluster_names_this_one(shell, cluster, line):
     with pytest.raises(UsageError, match=r"leads, 'main', and not for 'mian'\. Did you mean 'main'\?"):

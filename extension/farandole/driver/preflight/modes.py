@@ -51,17 +51,18 @@ class ModelFigures:
         return f"{self.name}: {size} of gradients, {step} for a step without a network"
 
 
-async def predict(
-    group: RankGroup, model: str, batch: str, *, all_reduce: float | None
-) -> tuple[ModelFigures, tuple[Mode, ...]]:
-    """Measure a model on all ranks, and predict its speed in each mode.
-
-    ``model`` and ``batch`` are names of variables on the ranks, and ``all_reduce`` is the measured rate in bytes/s.
+async def measure(group: RankGroup, backend: str, model: str, batch: str) -> list[dict[str, Any]]:
+    """Measure a model on all ranks. ``model`` and ``batch`` are names of variables on the ranks.
 
     Raises:
         UsageError: the variables are no model and batch, or the ranks do not form a world.
     """
-    if all_reduce is None:
+    if not model or not batch:
+        raise UsageError(
+            "`%cluster check` needs both `--model NAME` and `--batch NAME` to predict the speed of a model; "
+            "`next(iter(loader))` returns a batch"
+        )
+    if backend == "none" or len(group.kernels) < 2:
         raise UsageError(
             "`%cluster check --model` needs two ranks or more that form a world; use the backend horovod or torch."
         )
@@ -69,6 +70,13 @@ async def predict(
     measured = await group.control(call, what=f"timing steps of {model}", timeout=MODEL_SECONDS)
     if errors := [found["error"] for found in measured if "error" in found]:
         raise UsageError(errors[0])
+    return measured
+
+
+async def predict(
+    group: RankGroup, model: str, measured: Sequence[dict[str, Any]], *, all_reduce: float
+) -> tuple[ModelFigures, tuple[Mode, ...]]:
+    """Predict the speed of a model in each mode from what `measure` has found, and the all-reduce's rate in bytes/s."""
     figures = _slowest(measured)
     figures["all_reduce"] = figures["bytes"] / all_reduce
     overheads = {name: max(found["overheads"][name] for found in measured) for name in measured[0]["overheads"]}

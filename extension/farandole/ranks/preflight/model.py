@@ -64,14 +64,19 @@ def _measure(model: Any, batch: Any, name: str) -> dict[str, Any]:
 
     from farandole.ranks.training.sync.trial import overheads
 
-    model = getattr(model, "module", model)
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+        model = model.module
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"{name} is a {type(model).__name__}; --model needs a torch.nn.Module.")
-    own = copy.deepcopy(model)
+    try:
+        own = copy.deepcopy(model)
+    except Exception as exc:  # the model may have methods of its own for copies
+        raise UsageError(f"{name} cannot be copied ({type(exc).__name__}: {exc}), so its steps are not timed.") from exc
     trained = [one for one in own.parameters() if one.requires_grad]
     if not trained:
         raise UsageError(f"{name} has no parameters that require gradients, so there is nothing to average.")
-    forward, step = _times(own, _on(batch, trained[0].device))
+    with torch.random.fork_rng():  # dropout must not change the numbers that the user draws later
+        forward, step = _times(own, _on(batch, trained[0].device))
     count = sum(one.numel() for one in trained)
     vector = torch.zeros(count, device=trained[0].device)
     return {"bytes": vector.nbytes, "forward": forward, "step": step, "overheads": overheads(vector)}
@@ -96,9 +101,9 @@ def _times(model: torch.nn.Module, batch: Any) -> tuple[float, float]:
             _loss(output).backward()  # type: ignore[no-untyped-call]
         except UsageError:
             raise
-        except (RuntimeError, TypeError, ValueError, IndexError) as exc:
+        except Exception as exc:  # the model is code of the user
             raise UsageError(
-                f"the model does not accept this batch: {exc}. Give a batch as the model gets it."
+                f"the model does not accept this batch: {type(exc).__name__}: {exc}. Give a batch as the model gets it."
             ) from exc
         wait()
         if number >= WARM_UPS or time.perf_counter() > deadline:

@@ -19,6 +19,14 @@ _hooks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 """The hook on each parameter. A new optimizer replaces the hooks of an earlier optimizer on the same parameters."""
 
 
+def release(optimizer: torch.optim.Optimizer) -> None:
+    """Average the gradients of these parameters no more, as an earlier optimizer of them did."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if (hook := _hooks.pop(parameter, None)) is not None:  # type: ignore[no-untyped-call]
+                hook.remove()
+
+
 def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]], compressor: Any) -> Any:
     """Wrap ``optimizer`` in Horovod's optimizer, so that gradients are averaged by the time ``backward`` returns.
 

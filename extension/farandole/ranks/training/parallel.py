@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,8 +17,8 @@ from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
 from farandole.ranks.training.sync import attached, compression
-from farandole.ranks.training.sync.modes import Sync
-from farandole.ranks.world import membership
+from farandole.ranks.training.sync.modes import Asynchronous, Sync
+from farandole.ranks.world import collectives, membership
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 # torch 2.13 deprecates the second name, and earlier versions know only that name.
@@ -99,26 +101,36 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
         model = model.module
     # In an elastic run, a world of one rank may grow, so it needs the wrappers as well.
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
-    if backend == "horovod":
-        _refuse_bfloat16(model)
-        _refuse_shared_gpus()
-    if isinstance(sync, attached.Own):
-        _refuse_other_averages(model, optimizer)
+    _refuse(model, optimizer, backend, sync)
     model.to(context.device())
+    if optimizer is not None:
+        attached.detach(optimizer)  # an earlier run of the cell may have used another mode
     if backend == "none":
         return model, optimizer
+    if not context.outside():
+        _check_same_model(model)
     _broadcast_model(model, backend)
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         _broadcast_optimizer(optimizer)
-    if optimizer is not None:
-        attached.detach(optimizer)  # an earlier run of the cell may have used another mode
     if isinstance(sync, attached.Own):
         if optimizer is not None:
+            averaging.release(optimizer)
             attached.attach(model, optimizer, sync)
         return model, optimizer
     if backend == "horovod":
         return model, _horovod_optimizer(model, optimizer, sync)
     return _torch_model(model, find_unused_parameters, sync), optimizer
+
+
+def _refuse(model: nn.Module, optimizer: Any, backend: str, sync: Sync) -> None:
+    """Raise UsageError if the backend or the mode does not support this model or optimizer."""
+    if backend == "horovod":
+        _refuse_bfloat16(model)
+        _refuse_shared_gpus()
+    if isinstance(sync, attached.Own):
+        _refuse_other_averages(model, optimizer)
+    if isinstance(sync, Asynchronous) and backend == "none":
+        raise UsageError('fd.sync.asynchronous needs two ranks or more; start more workers, or use sync="step".')
 
 
 def _torch_model(model: nn.Module, find_unused_parameters: bool, sync: Sync) -> nn.Module:
@@ -160,12 +172,25 @@ def _refuse_other_averages(model: nn.Module, optimizer: Any) -> None:
     if isinstance(model, DistributedDataParallel):
         raise UsageError(
             "fd.prepare: the model is wrapped in DistributedDataParallel, which averages the gradients of each step; "
-            "pass the model itself with sync=fd.sync.local(...)."
+            "pass the model itself."
         )
     if _averages_gradients(optimizer):
         raise UsageError(
             "fd.prepare: Horovod averages the gradients of this optimizer in each step; create a new optimizer in the "
-            "cell, and pass it with sync=fd.sync.local(...)."
+            "cell, and pass that one."
+        )
+
+
+def _check_same_model(model: nn.Module) -> None:
+    """Raise UsageError if the models of the ranks have different parameters. A broadcast would then fail or hang."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    own = [[name, list(tensor.shape), str(tensor.dtype), tensor.requires_grad] for name, tensor in tensors]
+    digest = hashlib.sha256(json.dumps(own).encode()).digest()
+    each = collectives.gather_bytes(digest)
+    if other := [rank for rank, found in enumerate(each) if found != each[0]]:
+        raise UsageError(
+            f"fd.prepare: rank {other[0]} has another model than rank 0, with other parameters or shapes; create the "
+            "same model on all ranks."
         )
 
 

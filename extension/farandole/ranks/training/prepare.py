@@ -58,7 +58,6 @@ def prepare(
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
     from farandole.ranks.training import arguments, parallel, shard
-    from farandole.ranks.training.sync import attached
 
     arguments.check_targets(sys._getframe(1))
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
@@ -76,6 +75,4 @@ def prepare(
         weight = parallel.GradientWeight(model)
     if loader is not None:
         loader = shard.ShardedLoader(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight)
-        if optimizer is not None:
-            loader.at_epoch_end = lambda: attached.average_now(optimizer)
     return model, optimizer, loader

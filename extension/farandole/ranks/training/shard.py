@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.rng import seeded
+from farandole.ranks.training.sync import attached
 
 Indices = list[Any]
 LOADER_OPTIONS = (
@@ -83,8 +84,6 @@ class ShardedLoader:
         self._seed = seed
         self._per_rank = per_rank
         self._weight = weight
-        self.at_epoch_end: Callable[[], None] = lambda: None
-        """Called on all ranks after the last batch of an epoch. An epoch that is left early does not call it."""
         self._sampler = ShardSampler()
         self._loader = _rebuild(loader, self._sampler)
 
@@ -129,8 +128,8 @@ class ShardedLoader:
                 self._used = share.end
                 self._set_weight(share.weight)
                 yield to_device(batch, device)
-            if self._running is this:
-                self.at_epoch_end()
+            if self._running is this and self._weight is not None:
+                attached.average_all()
         finally:
             if self._running is this:
                 self._move(self.epoch + 1, 0)

@@ -157,6 +157,14 @@ async def test_a_wrong_model_is_an_error_of_the_user(time):
         await look(group, model="net", batch="x")
 
 
+@pytest.mark.parametrize("given", [{"model": "net"}, {"batch": "x"}])
+async def test_a_check_of_a_model_needs_a_batch(time, given):
+    group = Group(2, time.answer, **GOOD)
+    with pytest.raises(UsageError, match="needs both `--model NAME` and `--batch NAME`"):
+        await look(group, **given)
+    assert group.asked == []  # nothing was measured
+
+
 async def test_the_speed_of_a_model_needs_a_world(time):
     with pytest.raises(UsageError, match="needs two ranks or more that form a world"):
         await look(Group(2, time.answer, **GOOD), backend="none", model="net", batch="x")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from farandole.ranks.training.sync.modes import DEFAULT_DELAY, Asynchronous, Auto, Compressed, Local
 
-__all__ = ["asynchronous", "auto", "compressed", "local"]
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+__all__ = ["asynchronous", "auto", "compressed", "finish", "local"]
 
 
 def asynchronous(*, every: int = 16, quorum: int = 1, grace: float = 1.0, payload: str = "fp16") -> Asynchronous:
@@ -13,7 +18,7 @@ def asynchronous(*, every: int = 16, quorum: int = 1, grace: float = 1.0, payloa
     Rank 0 holds the parameters, in threads beside its training. Every few steps, a rank sends the change of its
     parameters and trains on. When the answer has arrived, the rank continues from the parameters of the server and its
     own steps since then. It waits for an answer only if the answer is ``every`` steps late. A change is weighted by the
-    share of the rank in the samples of all ranks. Ranks have different parameters at all times.
+    share of the rank in the steps of all ranks. Ranks have different parameters at all times.
 
     Args:
         every (int): optimizer steps of a rank between two exchanges.
@@ -68,6 +73,21 @@ def compressed(method: str = "fp16", *, rank: int = 2) -> Compressed:
     return Compressed(method, rank)
 
 
+def finish(optimizer: Optimizer) -> None:
+    """Wait for an average of the parameters as they are now, so that all ranks have equal parameters.
+
+    The end of an epoch of the prepared loader does this by itself. Call this function on all ranks, after the same
+    step, before an evaluation in any other place. It does nothing in the modes ``step`` and ``compressed``, whose ranks
+    are always equal. With :func:`asynchronous`, each rank takes the newest parameters, and ranks stay different.
+
+    Args:
+        optimizer (torch.optim.Optimizer): the optimizer that ``fd.prepare`` has returned.
+    """
+    from farandole.ranks.training.sync import attached
+
+    attached.average_now(optimizer)
+
+
 def local(
     *, every: int = 16, delay: int | None = None, payload: str = "fp16", warmup: int = 0, schedule: str = "fixed"
 ) -> Local:
@@ -75,8 +95,8 @@ def local(
 
     An average does not stop the training. Ranks send their parameters after step ``t`` and train on. After ``delay``
     further steps, each rank adds to its parameters what the average differs from what it sent. At the end of each epoch
-    of the prepared loader, and at the end of the cell, ranks wait for one more average, after which all have equal
-    parameters.
+    of the prepared loader, ranks wait for one more average, after which all have equal parameters. A loop that leaves
+    an epoch early, or has another loader, calls :func:`finish` for that.
 
     Args:
         every (int): optimizer steps between two averages. More need less traffic and change the training more.

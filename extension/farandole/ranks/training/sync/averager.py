@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from farandole.ranks import context
 from farandole.ranks.training.sync import exchange
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
+from farandole.ranks.training.sync.prediction import carried
 from farandole.ranks.training.sync.vectors import ParameterVector
 
 
@@ -37,26 +37,26 @@ class Averager:
     that no change is lost.
     """
 
-    def __init__(self, model: nn.Module, payload: str) -> None:
-        self._vector = ParameterVector(model.parameters())
-        self._payload: Payload = PAYLOADS[payload]
+    def __init__(self, vector: ParameterVector, payload: str, number: int) -> None:
+        self._vector = vector
+        self.payload = payload
+        """How changes travel, if an average has no payload of its own."""
+        self.number = number
+        """A number that the averages of one training have on all ranks, and those of other trainings have not."""
         self.reference = torch.empty(0)
         self.bytes_sent = 0
-        """Bytes that this rank has given to collectives. How often the network carries them depends on the backend."""
-
-    def use(self, payload: str) -> None:
-        """Send further changes in this payload."""
-        self._payload = PAYLOADS[payload]
+        """Bytes that this rank has sent."""
 
     def restart(self) -> None:
         """Take this rank's parameters, which are equal on all ranks, as the reference."""
         self.reference = self._vector.read()
         self._lost = torch.zeros_like(self.reference)
 
-    def start(self, step: int) -> Average:
+    def start(self, step: int, payload: str | None = None) -> Average:
         """Start an average of the parameters as they are now."""
         sent = self._vector.read()
-        return Average(step=step, sent=sent, mean_change=self._send(sent - self.reference))
+        change = self._send(sent - self.reference, payload or self.payload)
+        return Average(step=step, sent=sent, mean_change=change)
 
     def apply(self, average: Average) -> None:
         """Wait for ``average``, and add to the parameters the difference between the average and what was sent."""
@@ -71,18 +71,20 @@ class Averager:
         self.reference += average.mean_change()
         self._vector.write(self.reference)
 
-    def _send(self, change: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def _send(self, change: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:
+        payload = PAYLOADS[name]
         change += self._lost
-        encoded = self._payload.encode(change, context.size())
-        self._lost = change - self._payload.decode(encoded, len(change))
-        self.bytes_sent += encoded.nbytes
-        wait = exchange.start_sum(encoded) if self._payload.summable else exchange.start_gather(encoded)
-        return lambda: self._mean(wait(), len(change))
+        encoded = payload.encode(change, context.size())
+        self._lost = change - payload.decode(encoded, len(change)).to(change.dtype)
+        self.bytes_sent += carried(name, context.size(), encoded.nbytes)
+        start = exchange.start_sum if payload.summable else exchange.start_gather
+        wait = start(encoded, f"{self.number}.{name}")
+        return lambda: self._mean(wait(), len(change), payload)
 
-    def _mean(self, received: torch.Tensor, count: int) -> torch.Tensor:
-        if self._payload.summable:
-            return self._payload.decode(received, count) / context.size()
+    def _mean(self, received: torch.Tensor, count: int, payload: Payload) -> torch.Tensor:
+        if payload.summable:
+            return payload.decode(received, count).to(self.reference.dtype) / context.size()
         total = torch.zeros_like(self.reference)
         for row in received:  # in the order of the ranks, so that all ranks round alike
-            total += self._payload.decode(row, count)
+            total += payload.decode(row, count)
         return total / context.size()

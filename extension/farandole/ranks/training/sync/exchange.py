@@ -1,7 +1,7 @@
 """Starts a collective that runs while the training continues, on the world's backend.
 
-The caller starts it from the main thread, on all ranks at the same step, and starts no second one before it has waited
-for the first.
+The caller starts it from the main thread, on all ranks at the same step, and starts no second one of the same name
+before it has waited for the first.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Wait = Callable[[], torch.Tensor]
 """Blocks until a collective has ended and returns its result. Raises the backend's error if a rank was lost."""
 
 
-def start_sum(tensor: torch.Tensor) -> Wait:
+def start_sum(tensor: torch.Tensor, name: str) -> Wait:
     """Start adding the ``tensor`` of all ranks, element by element. It is overwritten with the sum."""
     if context.size() == 1:
         return lambda: tensor
     if context.backend() == "horovod":
         import horovod.torch as hvd
 
-        handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=f"farandole.sync.sum.{tensor.dtype}")
+        handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=f"farandole.sync.{name}")
         return lambda: hvd.synchronize(handle)
     import torch.distributed as dist
 
@@ -31,7 +31,7 @@ def start_sum(tensor: torch.Tensor) -> Wait:
     return lambda: (work.wait(), tensor)[1]
 
 
-def start_gather(tensor: torch.Tensor) -> Wait:
+def start_gather(tensor: torch.Tensor, name: str) -> Wait:
     """Start gathering the ``tensor`` of all ranks, each of shape (n,). The result has the shape (ranks, n)."""
     size = context.size()
     if size == 1:
@@ -39,7 +39,7 @@ def start_gather(tensor: torch.Tensor) -> Wait:
     if context.backend() == "horovod":
         import horovod.torch as hvd
 
-        handle = hvd.allgather_async(tensor.unsqueeze(0), name="farandole.sync.gather")
+        handle = hvd.allgather_async(tensor.unsqueeze(0), name=f"farandole.sync.{name}")
         return lambda: hvd.synchronize(handle)
     import torch.distributed as dist
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from farandole.protocol import Kind
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
@@ -15,13 +17,19 @@ from farandole.ranks.training.sync.modes import Sync
 SECONDS_BETWEEN = 1.0
 
 
+def finish_computing() -> None:
+    """Wait for the computation of the GPU, which would otherwise be counted as time on the network, or the reverse."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
 class Figures:
     """Adds up what a mode costs since the first step, and sends it to the driver every second.
 
     Attributes:
         waited: seconds that this rank has waited.
-        sent: bytes that this rank has given to the network. How often the network carries them depends on the backend.
-        staleness: steps between the start of the last exchange and the use of its result.
+        sent: bytes that this rank has sent.
+        staleness: steps between the start of the last exchange beside the training and the use of its result.
     """
 
     def __init__(self) -> None:
@@ -35,10 +43,12 @@ class Figures:
     @contextmanager
     def waiting(self, staleness: int) -> Iterator[None]:
         """Count the time of a block, in which this rank waits for an exchange that began ``staleness`` steps ago."""
+        finish_computing()
         begun = time.perf_counter()
         yield
+        finish_computing()
         self.waited += time.perf_counter() - begun
-        self.staleness = staleness
+        self.staleness = staleness or self.staleness
 
     def begin_step(self) -> None:
         """Start to count time with the first step."""

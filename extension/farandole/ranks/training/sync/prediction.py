@@ -135,10 +135,14 @@ def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Pr
     )
 
 
+def carried(payload: str, ranks: int, size: int) -> int:
+    """Return the bytes that a rank sends for an average of ``size`` encoded bytes. See `Conditions.average`."""
+    return round(size * (ranks - 1 if payload in GATHERED else 2 * (ranks - 1) / ranks))
+
+
 def _sent(payload: str, ranks: int, size: int) -> int:
-    """Return the bytes that a rank sends for an average. See `Conditions.average`."""
-    times = ranks - 1 if payload in GATHERED else 2 * (ranks - 1) / ranks
-    return round(size * BITS[payload] / 32 * times)
+    """Return the bytes that a rank sends for an average of parameters with ``size`` bytes in single precision."""
+    return carried(payload, ranks, size * BITS[payload] // 32)
 
 
 def _argument(mode: Local | Asynchronous) -> str:

@@ -11,14 +11,18 @@ from typing import Any
 import torch
 
 from farandole.ranks import context, run
+from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
-from farandole.ranks.training.sync.payloads import PAYLOADS
-from farandole.ranks.training.sync.prediction import BITS, Conditions, choose
+from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
+from farandole.ranks.training.sync.prediction import BITS, TARGET, Conditions, choose
 from farandole.ranks.world import collectives
 
 STEPS = 30
 FIRST_STEPS = 10
 """Steps that are not counted, because memory is allocated and code is compiled in them."""
+
+
+TRIES = 3
 
 
 class Trial:
@@ -36,10 +40,12 @@ class Trial:
 
     def time(self, average: Callable[[], None]) -> None:
         """Call ``average`` after a step. Record its time and the time of the step."""
+        finish_computing()
         begun = time.perf_counter()
         if self._ended is not None:
             self._steps.append(begun - self._ended)
         average()
+        finish_computing()
         self._ended = time.perf_counter()
         self._averages.append(self._ended - begun)
 
@@ -71,20 +77,25 @@ def _conditions(each: list[dict[str, Any]]) -> Conditions:
 
 def overheads(parameters: torch.Tensor) -> dict[str, float]:
     """Return the seconds to encode and decode the parameters, of shape (n,), by payload."""
-    found = {}
-    for name, payload in PAYLOADS.items():
-        begun = time.perf_counter()
-        encoded = payload.encode(parameters, context.size())
-        for _ in range(1 if payload.summable else context.size()):
-            payload.decode(encoded, len(parameters))
-        found[name] = time.perf_counter() - begun
-    return found
+    return {name: min(_overhead(payload, parameters) for _ in range(TRIES)) for name, payload in PAYLOADS.items()}
+
+
+def _overhead(payload: Payload, parameters: torch.Tensor) -> float:
+    finish_computing()
+    begun = time.perf_counter()
+    encoded = payload.encode(parameters, context.size())
+    for _ in range(1 if payload.summable else context.size()):
+        payload.decode(encoded, len(parameters))
+    finish_computing()
+    return time.perf_counter() - begun
 
 
 def _sentence(conditions: Conditions, mode: Local, size: int) -> str:
     interval = "after each step" if mode.every == 1 else f"every {mode.every} steps"
     beside = " beside the training" if mode.delay else ""
+    efficiency = conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload)
+    slow = "" if efficiency >= TARGET else f", which is the fastest mode, with {efficiency:.2f} of the speed"
     return (
         f"an average of {size / 1e6:.1f} MB takes {1000 * conditions.all_reduce:.0f} ms here, a step "
-        f"{1000 * conditions.step:.0f} ms: averaging {interval} in {BITS[mode.payload]} bits{beside}"
+        f"{1000 * conditions.step:.0f} ms: averaging {interval} in {BITS[mode.payload]} bits{beside}{slow}"
     )

@@ -1,30 +1,36 @@
-"""A model's parameters as one vector of single precision, which a collective can send as a whole."""
+"""Parameters as one vector of floating-point numbers, which a collective can send as a whole."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import torch
 from torch import nn
 
+from farandole.exceptions import UsageError
+
 
 class ParameterVector:
-    """Copies the parameters of a model that are trained to and from vectors of shape (n,).
+    """Copies parameters to and from vectors of shape (n,), in single precision or in double if some of them need it.
 
-    Attributes:
-        count: the number n of elements.
+    Raises:
+        UsageError: a parameter is complex.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._parameters = list(parameters)
+        if any(parameter.is_complex() for parameter in self._parameters):
+            raise UsageError('fd.prepare: complex parameters need sync="step".')
         self._sizes = [parameter.numel() for parameter in self._parameters]
-        self.count = sum(self._sizes)
+        self._count = sum(self._sizes)
+        double = any(parameter.dtype == torch.float64 for parameter in self._parameters)
+        self._dtype = torch.float64 if double else torch.float32
 
     @torch.no_grad()
-    def read(self, into: torch.Tensor | None = None) -> torch.Tensor:
-        """Return a copy of the parameters, in the vector ``into`` if there is one."""
-        device = self._parameters[0].device
-        vector = torch.empty(self.count, device=device) if into is None else into
+    def read(self) -> torch.Tensor:
+        """Return a copy of the parameters."""
+        vector = torch.empty(self._count, dtype=self._dtype, device=self._parameters[0].device)
         torch._foreach_copy_(self._views(vector), [parameter.detach() for parameter in self._parameters])
         return vector
 
@@ -36,8 +42,13 @@ class ParameterVector:
     @torch.no_grad()
     def add(self, vector: torch.Tensor) -> None:
         """Add ``vector`` to the parameters."""
-        for parameter, change in zip(self._parameters, self._views(vector), strict=True):
-            parameter.add_(change)
+        own = [parameter.detach() for parameter in self._parameters]
+        changes = [change.to(one.dtype) for change, one in zip(self._views(vector), own, strict=True)]
+        torch._foreach_add_(own, changes)
+
+    def digest(self) -> str:
+        """Return a text that is equal on two ranks only if their parameters are."""
+        return hashlib.blake2b(self.read().cpu().numpy().tobytes(), digest_size=16).hexdigest()
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         parts = torch.split(vector, self._sizes)

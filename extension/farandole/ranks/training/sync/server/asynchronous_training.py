@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import weakref
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
+from farandole.exceptions import UsageError
 from farandole.ranks import context
-from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Asynchronous
 from farandole.ranks.training.sync.server import frames
 from farandole.ranks.training.sync.server.exchanger import Exchanger
 from farandole.ranks.training.sync.server.parameter_server import ParameterServer
-from farandole.ranks.training.sync.vectors import ParameterVector
-from farandole.ranks.world import collectives, world
+from farandole.ranks.training.sync.training import Training
+from farandole.ranks.world import collectives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,57 +34,39 @@ class Exchange:
     answer: Future[torch.Tensor]
 
 
-class AsynchronousTraining:
-    """Exchanges changes of parameters between the steps of an optimizer.
+class AsynchronousTraining(Training):
+    """Exchanges changes of parameters with the server every few steps."""
 
-    Attributes:
-        steps: optimizer steps of this rank so far.
-    """
+    _mode: Asynchronous
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Asynchronous) -> None:
-        self.steps = 0
-        self._figures = Figures()
-        self._mode = mode
-        self._vector = ParameterVector(model.parameters())
-        self._world: int | None = None
-        self._server: ParameterServer | None = None
+    def __init__(self, optimizer: Optimizer, mode: Asynchronous) -> None:
+        super().__init__(optimizer, mode)
         self._exchanger: Exchanger | None = None
         self._pending: Exchange | None = None
         self._last = 0
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._closers: list[weakref.finalize[[], Any]] = []
 
-    def remove_hooks(self) -> None:
+    def close(self) -> None:
         """Do nothing in further steps of the optimizer, and end the connection."""
-        for hook in self._hooks:
-            hook.remove()
+        super().close()
         self._disconnect()
 
-    def average_now(self) -> None:
+    def _finish(self) -> None:
         """Take the newest reference. Ranks do not wait for each other, so their parameters differ afterwards."""
-        if self._world == world.current().times_left:
-            self._finish_exchange()
-            self._start_exchange()
-            self._finish_exchange()
-            self._figures.show(self._mode)
+        self._finish_exchange()
+        self._start_exchange()
+        self._finish_exchange()
 
-    def _before_step(self, *_: Any) -> None:
-        self._figures.begin_step()
-        left = world.current().times_left
-        if self._world != left:
-            self._disconnect()
-            self._connect()
-            self._world = left
+    def _enter_world(self) -> None:
+        self._disconnect()
+        self._agree()
+        self._connect()
 
-    def _after_step(self, *_: Any) -> None:
-        self.steps += 1
+    def _exchange_if_due(self, _optimizer: Optimizer) -> None:
         if self._pending is not None and self._is_due(self._pending):
             self._finish_exchange()
         if self._pending is None and self.steps - self._last >= self._mode.every:
             self._start_exchange()
-        self._figures.end_step(self._mode)
 
     def _is_due(self, exchange: Exchange) -> bool:
         # A rank that is a whole interval ahead of an answer waits for it, which bounds the staleness.
@@ -100,7 +84,7 @@ class AsynchronousTraining:
         if (exchange := self._pending) is None:
             return
         self._pending = None
-        with self._figures.waiting(self.steps - exchange.step):
+        with self._figures.waiting(self.steps - exchange.step), _server_lost():
             difference = exchange.answer.result().to(exchange.sent.device)
         self._known += difference
         self._vector.add(difference - exchange.sent)
@@ -111,9 +95,28 @@ class AsynchronousTraining:
         self._last = self.steps
         about = b""
         if context.rank() == 0:
-            key = secrets.token_bytes(frames.KEY_BYTES)
-            host = _own_address()
-            self._server = ParameterServer(
+            about = json.dumps(self._open_server()).encode()
+        found = json.loads(collectives.broadcast_bytes(about, root=0))
+        if "error" in found:
+            raise UsageError(
+                f"fd.sync.asynchronous: rank 0 cannot start the parameter server ({found['error']}); use "
+                "sync=fd.sync.local(...), which needs none."
+            )
+        with _server_lost():
+            self._exchanger = Exchanger(
+                found["host"],
+                found["port"],
+                bytes.fromhex(found["key"]),
+                rank=context.rank(),
+                payload=self._mode.payload,
+            )
+        self._closers.append(weakref.finalize(self, self._exchanger.close))
+
+    def _open_server(self) -> dict[str, Any]:
+        """Start the server. Return what the ranks have to know to connect to it, or the error."""
+        key, host = secrets.token_bytes(frames.KEY_BYTES), _own_address()
+        try:
+            server = ParameterServer(
                 self._known.cpu(),
                 ranks=context.size(),
                 payload=self._mode.payload,
@@ -122,23 +125,24 @@ class AsynchronousTraining:
                 host=host,
                 key=key,
             )
-            about = json.dumps({"host": host, "port": self._server.port, "key": key.hex()}).encode()
-        found = json.loads(collectives.broadcast_bytes(about, root=0))
-        self._exchanger = Exchanger(
-            found["host"],
-            found["port"],
-            bytes.fromhex(found["key"]),
-            rank=context.rank(),
-            payload=self._mode.payload,
-        )
+        except OSError as exc:
+            return {"error": str(exc)}
+        self._closers.append(weakref.finalize(self, server.close))
+        return {"host": host, "port": server.port, "key": key.hex()}
 
     def _disconnect(self) -> None:
-        self._pending = None
-        if self._exchanger is not None:
-            self._exchanger.close()
-        if self._server is not None:
-            self._server.close()
-        self._exchanger = self._server = None
+        self._pending = self._exchanger = None
+        while self._closers:
+            self._closers.pop()()
+
+
+@contextmanager
+def _server_lost() -> Iterator[None]:
+    """Give an error of the connection the words by which the driver recognizes that a rank has left the world."""
+    try:
+        yield
+    except OSError as exc:
+        raise ConnectionError(f"the parameter server on rank 0 is gone ({exc}): Connection closed by peer") from exc
 
 
 def _own_address() -> str:

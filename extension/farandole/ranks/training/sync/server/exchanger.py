@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import torch
 
@@ -20,12 +21,12 @@ class Exchanger:
         self._payload = PAYLOADS[payload]
         self._peer = socket.create_connection((host, port), timeout=CONNECT_SECONDS)
         self._peer.settimeout(None)
-        self._peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        frames.configure(self._peer)
         frames.send_key(self._peer, key, rank)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="farandole-exchange")
 
-    def start(self, change: torch.Tensor, samples: float) -> tuple[torch.Tensor, int, Future[torch.Tensor]]:
-        """Send a change of the parameters, of shape (n,), which was made with this many samples.
+    def start(self, change: torch.Tensor, steps: float) -> tuple[torch.Tensor, int, Future[torch.Tensor]]:
+        """Send a change of the parameters, of shape (n,), which was made with this many steps.
 
         Returns:
             tuple: the change that the server receives, which rounding may have altered; the bytes that are sent; and a
@@ -34,14 +35,17 @@ class Exchanger:
         """
         encoded = self._payload.encode(change, 1).cpu()
         sent = self._payload.decode(encoded, len(change)).to(change.device)
-        return sent, encoded.nbytes, self._thread.submit(self._exchange, encoded, samples, len(change))
+        return sent, encoded.nbytes, self._thread.submit(self._exchange, encoded, steps, len(change))
 
     def close(self) -> None:
         """End the connection. An exchange that is in progress raises an error."""
+        # Only a shutdown ends a call that waits for data.
+        with suppress(OSError):
+            self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _exchange(self, encoded: torch.Tensor, samples: float, count: int) -> torch.Tensor:
-        frames.send(self._peer, samples, encoded)
+    def _exchange(self, encoded: torch.Tensor, steps: float, count: int) -> torch.Tensor:
+        frames.send(self._peer, steps, encoded)
         _, answer = frames.receive(self._peer, encoded.dtype)
         return self._payload.decode(answer, count)

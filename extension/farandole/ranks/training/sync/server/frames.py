@@ -8,10 +8,18 @@ import struct
 
 import torch
 
+from farandole.ranks.world.sockets import KEEPALIVE_OPTIONS
+
 HEADER = struct.Struct("!dQ")
 KEY_BYTES = 32
 LONGEST = 2**36
 """The largest payload in bytes. A larger number in a header is not from a rank of this world."""
+
+
+def configure(peer: socket.socket) -> None:
+    """Send small messages at once, and notice a peer whose machine has vanished."""
+    for level, option, value in (*KEEPALIVE_OPTIONS, (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)):
+        peer.setsockopt(level, option, value)
 
 
 def send(peer: socket.socket, number: float, payload: torch.Tensor) -> None:

@@ -23,8 +23,13 @@ HELLO_SECONDS = 10.0
 """How long a process that connects may take to send the key."""
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only processes of this machine reach ``host``."""
+    return host == "localhost" or host.startswith("127.")
+
+
 class Shares:
-    """The share of each rank in the samples of all ranks, from the newest changes.
+    """The share of each rank in the steps of all ranks, from the newest changes.
 
     A change is weighted by the share of its rank, so that ranks that are slower count less, and the reference moves as
     fast as with averages in which all ranks take part.
@@ -34,9 +39,9 @@ class Shares:
         self._ranks = ranks
         self._newest: deque[tuple[int, float]] = deque(maxlen=WINDOW * ranks)
 
-    def add(self, rank: int, samples: float) -> float:
-        """Record a change of ``rank`` from this many samples, and return the share of the rank, from 0 to 1."""
-        self._newest.append((rank, samples))
+    def add(self, rank: int, steps: float) -> float:
+        """Record a change of ``rank`` from this many steps, and return the share of the rank, from 0 to 1."""
+        self._newest.append((rank, steps))
         if len(self._newest) < WINDOW * self._ranks:
             return 1 / self._ranks
         own = sum(count for one, count in self._newest if one == rank)
@@ -59,6 +64,7 @@ class ParameterServer:
     def __init__(
         self, reference: torch.Tensor, *, ranks: int, payload: str, quorum: int, grace: float, host: str, key: bytes
     ) -> None:
+        self._initial = reference.clone()
         self._reference = reference.clone()
         self._payload = PAYLOADS[payload]
         self._shares = Shares(ranks)
@@ -69,7 +75,8 @@ class ParameterServer:
         """Held while the attributes below and the reference are used."""
         self._counts: dict[int, int] = {}
         """The number of changes from each rank that is connected."""
-        self._listener = socket.create_server((host, 0))
+        # The address at which other ranks reach this one need not be an address of this machine.
+        self._listener = socket.create_server((host if is_loopback(host) else "", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, name="farandole-parameters", daemon=True).start()
 
@@ -92,21 +99,21 @@ class ParameterServer:
             peer.settimeout(HELLO_SECONDS)
             rank = frames.receive_key(peer, self._key)
             peer.settimeout(None)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            frames.configure(peer)
             try:
                 self._exchange(peer, rank)
             finally:
                 self._forget(rank)
 
     def _exchange(self, peer: socket.socket, rank: int) -> None:
+        # Others may have added changes before this rank has connected. It begins with the parameters before them.
+        known, seen = self._initial.clone(), dict[int, int]()
         with self._changed:
-            known = self._reference.clone()
             self._counts[rank] = 0
-            seen = dict(self._counts)
         dtype = self._payload.encode(torch.zeros(1), 1).dtype
         while True:
-            samples, encoded = frames.receive(peer, dtype)
-            self._add(rank, samples, self._payload.decode(encoded, len(known)))
+            steps, encoded = frames.receive(peer, dtype)
+            self._add(rank, steps, self._payload.decode(encoded, len(known)))
             with self._changed:
                 self._changed.wait_for(partial(self._has_quorum, rank, seen), timeout=self._grace)
                 difference, seen = self._reference - known, dict(self._counts)
@@ -114,9 +121,9 @@ class ParameterServer:
             known += self._payload.decode(answer, len(known))
             frames.send(peer, sum(seen.values()), answer)
 
-    def _add(self, rank: int, samples: float, change: torch.Tensor) -> None:
+    def _add(self, rank: int, steps: float, change: torch.Tensor) -> None:
         with self._changed:
-            self._reference += self._shares.add(rank, samples) * change
+            self._reference += self._shares.add(rank, steps) * change
             self._counts[rank] += 1
             self._changed.notify_all()
 

@@ -26,7 +26,7 @@ from tests.data import cinic10
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent
 CELL = (FOLDER / "loops" / "network_accuracy.py").read_text(encoding="utf-8")
 DONE = FOLDER.parent / "build" / "network-accuracy.jsonl"
 RESULTS = FOLDER / "results.json"

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import farandole as fd
+import pytest
 import torch
+from farandole.exceptions import UsageError
 from farandole.ranks.training.sync.modes import Sync
+from farandole.ranks.world import collectives
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -79,6 +84,119 @@ def statistics_are_pooled() -> None:
     torch.testing.assert_close(model[0].running_var, together.var(0), rtol=1e-2, atol=1e-2)
 
 
+def equal_on_all_ranks(parameters: Iterable[torch.Tensor]) -> bool:
+    own = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    return len(set(collectives.gather_bytes(own.numpy().tobytes()))) == 1
+
+
+def a_step_that_one_rank_leaves_out_counts() -> None:
+    """Give one rank gradients that are too large. ``GradScaler`` leaves out its step, and no rank waits for ever."""
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    sync = fd.sync.local(every=2, delay=1, payload="fp32")
+    _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
+    for step in range(7):
+        optimizer.zero_grad()
+        scaler.scale(parameter.sum() * (fd.rank() + 1)).backward()
+        if step == 3 and fd.rank() == fd.size() - 1:
+            parameter.grad.fill_(float("inf"))
+        scaler.step(optimizer)
+        scaler.update()
+    fd.sync.finish(optimizer)
+    assert equal_on_all_ranks([parameter])
+    assert torch.isfinite(parameter).all()
+
+
+def two_models_are_averaged() -> None:
+    """Train two models in one loop. The end of the epoch makes both equal."""
+    models, optimizers = [], []
+    loader = DataLoader(data(SAMPLES), batch_size=16)
+    for number in range(2):
+        model = model_for(number)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        sync = fd.sync.local(every=3, delay=2, payload="fp32")
+        model, optimizer, prepared = fd.prepare(model, optimizer, loader if number else None, sync=sync)
+        models.append(model)
+        optimizers.append(optimizer)
+    for x, y in prepared:
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert all(equal_on_all_ranks(model.parameters()) for model in models)
+
+
+def different_models_are_refused() -> None:
+    """Create another model, and then other parameters, on one rank. All ranks get the error."""
+    last = fd.rank() == fd.size() - 1
+    model: nn.Module = nn.Linear(4, 3 if last else 2)
+    with pytest.raises(UsageError, match=f"rank {fd.size() - 1} has another model than rank 0"):
+        fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for sync in (fd.sync.local(), fd.sync.asynchronous()):
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, _ = fd.prepare(model, optimizer, sync=sync)
+        if last:
+            nn.init.zeros_(model.weight)
+        model(torch.ones(4)).sum().backward()
+        with pytest.raises(UsageError, match="the ranks have different parameters"):
+            optimizer.step()
+
+
+def the_schedule_is_that_of_rank_0() -> None:
+    """Give each rank its own learning rate. The interval between averages is the same on all ranks."""
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    sync = fd.sync.local(every=2, delay=1, schedule="quadratic")
+    _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
+    for step in range(30):
+        optimizer.param_groups[0]["lr"] = 1 / (1 + step * (1 + fd.rank()))
+        parameter.grad = torch.ones(4)
+        optimizer.step()
+    fd.sync.finish(optimizer)
+    assert equal_on_all_ranks([parameter])
+
+
+def asynchronous_ranks_learn() -> None:
+    """Train towards the mean of the ranks' goals without waiting. Each rank comes close to it."""
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], lr=0.05)
+    sync = fd.sync.asynchronous(every=2, payload="fp32")
+    _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
+    for _ in range(200):
+        parameter.grad = parameter.detach() - fd.rank()
+        optimizer.step()
+        time.sleep(0.002)
+    fd.sync.finish(optimizer)
+    torch.testing.assert_close(parameter.detach(), torch.full((4,), (fd.size() - 1) / 2), rtol=0, atol=0.3)
+
+
+def auto_chooses_the_same_mode_on_all_ranks() -> None:
+    """Train beyond the trial. All ranks have equal parameters afterwards."""
+    parameter = nn.Parameter(torch.zeros(1000))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=fd.sync.auto())
+    for _ in range(50):
+        parameter.grad = torch.full((1000,), float(fd.rank()))
+        optimizer.step()
+    fd.sync.finish(optimizer)
+    assert equal_on_all_ranks([parameter])
+    torch.testing.assert_close(
+        parameter.detach(), torch.full((1000,), -5.0 * (fd.size() - 1) / 2), rtol=1e-4, atol=1e-4
+    )
+
+
+CHECKS = (
+    a_step_that_one_rank_leaves_out_counts,
+    two_models_are_averaged,
+    different_models_are_refused,
+    the_schedule_is_that_of_rank_0,
+    asynchronous_ranks_learn,
+    auto_chooses_the_same_mode_on_all_ranks,
+)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     form_world()
@@ -87,6 +205,9 @@ def main(folder: Path) -> None:
     for payload in ("fp32", "fp16", "int8", "int4"):
         no_change_is_lost(payload)
     statistics_are_pooled()
+    if fd.size() > 1:
+        for check in CHECKS:
+            check()
     leave_world()
 
 

@@ -1,7 +1,6 @@
 """Tests for the parameter server and the exchangers of ranks, over connections of this machine."""
 
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -10,6 +9,8 @@ import torch
 from farandole.ranks.training.sync.server import frames
 from farandole.ranks.training.sync.server.exchanger import Exchanger
 from farandole.ranks.training.sync.server.parameter_server import WINDOW, ParameterServer, Shares
+
+from hub.process import wait_until
 
 KEY = b"k" * frames.KEY_BYTES
 
@@ -23,11 +24,13 @@ def connect():
         defaults = {"payload": "fp32", "quorum": 1, "grace": 60.0, "host": "127.0.0.1", "key": KEY}
         server = ParameterServer(torch.zeros(4), ranks=ranks, **{**defaults, **options})
         closers.append(server.close)
+        connect.servers.append(server)
         for rank in range(ranks):
             exchanger = Exchanger("127.0.0.1", server.port, KEY, rank=rank, payload=options.get("payload", "fp32"))
             closers.append(exchanger.close)
             yield exchanger
 
+    connect.servers = []
     yield connect
     for close in reversed(closers):
         close()
@@ -36,6 +39,17 @@ def connect():
 def exchange(exchanger, change, steps=1):
     _, _, answer = exchanger.start(torch.as_tensor(change).expand(4).clone(), steps)
     return answer.result(20)
+
+
+def two_that_wait_for_each_other(connect, **options):
+    """Return two exchangers of a server with a quorum of two. The first one has seen all changes of the second."""
+    first, second = connect(2, quorum=2, **options)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(exchange, second, 0.0)
+        wait_until(lambda: connect.servers[-1]._counts.get(1) == 1, 20)
+        exchange(first, 0.0)
+        answer.result(20)
+    return first, second
 
 
 def test_a_rank_that_connects_later_gets_the_changes_before_it(connect):
@@ -67,27 +81,23 @@ def test_no_change_is_lost_if_all_ranks_send_at_once(connect, payload):
 
 
 def test_an_answer_waits_for_the_quorum_but_not_longer_than_the_grace(connect):
-    first, second = connect(2, quorum=2)
+    first, second = two_that_wait_for_each_other(connect)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(exchange, first, 2.0)
         assert exchange(second, 4.0).tolist() == [3.0] * 4
         assert answer.result(20).tolist() == [3.0] * 4
-    [only, _] = connect(2, quorum=2, grace=0.05)
+    only, _ = two_that_wait_for_each_other(connect, grace=0.05)
     assert exchange(only, 2.0).tolist() == [1.0] * 4
 
 
 def test_a_rank_that_leaves_is_not_waited_for(connect):
-    first, second = connect(2, quorum=2)
-    exchange_second = threading.Thread(target=exchange, args=(second, 0.0))
-    exchange_second.start()
-    exchange(first, 0.0)
-    exchange_second.join(20)
+    first, second = two_that_wait_for_each_other(connect)
     second.close()
     assert exchange(first, 2.0).tolist() == [1.0] * 4
 
 
 def test_closing_ends_an_exchange_that_waits(connect):
-    first, _second = connect(2, quorum=2)
+    first, _second = two_that_wait_for_each_other(connect)
     _, _, answer = first.start(torch.zeros(4), 1)
     with pytest.raises(TimeoutError):
         answer.result(0.2)

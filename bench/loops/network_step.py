@@ -1,6 +1,8 @@
-"""The cell of the network bench: a model with the parameters of ResNet-18, and a step of a fixed duration."""
+"""The cell of the network bench: a model with the parameters of ResNet-18, and steps of a fixed duration.
 
-import statistics
+The cell before it sets COMPUTE (seconds of a step), STRAGGLER, WARM_UP, STEPS and SYNC.
+"""
+
 import time
 
 import farandole as fd
@@ -23,29 +25,53 @@ def shapes_of_resnet18():
     return [*shapes, (10, 512), (10,)]
 
 
-class Model(nn.Module):
-    """A model whose backward pass only copies a number into each gradient."""
+class Layer(torch.autograd.Function):
+    """A layer that sleeps in place of computing, as a GPU leaves the processor free. Backward takes twice as long."""
 
-    def __init__(self):
+    @staticmethod
+    def forward(ctx, x, parameter, seconds):
+        ctx.seconds = seconds
+        ctx.save_for_backward(parameter)
+        time.sleep(seconds / 3)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(ctx.seconds * 2 / 3)
+        return gradient, torch.zeros_like(ctx.saved_tensors[0]), None
+
+
+class Model(nn.Module):
+    """Layers one after the other, each with an equal share of the time of a step."""
+
+    def __init__(self, seconds):
         super().__init__()
         self.parts = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes_of_resnet18())
+        self.seconds = seconds / len(self.parts)
 
     def forward(self, x):
-        return sum(part.mean() for part in self.parts) * x
+        for part in self.parts:
+            x = Layer.apply(x, part, self.seconds)
+        return x
 
 
-model = Model()
+model = Model(COMPUTE * (STRAGGLER if fd.rank() == fd.size() - 1 and fd.size() > 1 else 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 model, optimizer, _ = fd.prepare(model, optimizer, sync=SYNC)
-seconds = COMPUTE * (STRAGGLER if fd.rank() == fd.size() - 1 and fd.size() > 1 else 1)
-durations = []
-for _ in range(WARM_UP + STEPS):
-    begun = time.perf_counter()
+
+
+def step():
+    """Take a step."""
     optimizer.zero_grad()
-    loss = model(torch.ones(()))
-    # This stands for the computation, which on a GPU leaves the processor free.
-    time.sleep(seconds)
-    loss.backward()
+    model(torch.ones((), requires_grad=True)).backward()
     optimizer.step()
-    durations.append(time.perf_counter() - begun)
-fd.result(statistics.fmean(durations[WARM_UP:]))
+
+
+for _ in range(WARM_UP):
+    step()
+begun = time.perf_counter()
+for _ in range(STEPS):
+    step()
+# An epoch ends with parameters that are equal on all ranks.
+fd.sync.finish(optimizer)
+fd.result((time.perf_counter() - begun) / STEPS)

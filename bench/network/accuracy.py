@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -30,11 +31,15 @@ FOLDER = Path(__file__).parent.parent
 CELL = (FOLDER / "loops" / "network_accuracy.py").read_text(encoding="utf-8")
 DONE = FOLDER.parent / "build" / "network-accuracy.jsonl"
 RESULTS = FOLDER / "results.json"
+CHOICE = re.compile(
+    r"averaging (?:after each step|every (?P<every>\d+) steps) in (?P<bits>\d+) bits(?P<beside> beside)?"
+)
+"""The part of the notice of mode auto that says what it has chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training: its mode and ranks, its learning rate, its length and its seed."""
+    """A training: its value of ``sync`` and its ranks, its learning rate, its length and its seed."""
 
     mode: str
     ranks: int
@@ -53,13 +58,16 @@ class Training:
             "SEED": self.seed,
         }
         lines = [f"{name} = {value!r}" for name, value in names.items()]
-        return "\n".join([*lines, "import farandole as fd", f"SYNC = {parameters.MODES[self.mode]}", CELL])
+        return "\n".join([*lines, "import farandole as fd", f"SYNC = {self.mode}", CELL])
 
 
 def data() -> Path:
-    """Return the folder of the images."""
-    folder = FOLDER.parent / "build" / "cinic10"
-    return folder if folder.exists() and "FARANDOLE_DATA" not in os.environ else cinic10(folder)
+    """Return the folder of the images. The images that tests make for themselves are too few for this bench."""
+    if "FARANDOLE_DATA" not in os.environ:
+        raise SystemExit(
+            "The accuracy bench needs the images of cinic10-mini: set FARANDOLE_DATA to the folder above it."
+        )
+    return cinic10(FOLDER)
 
 
 class Trainings:
@@ -102,18 +110,33 @@ class Trainings:
 
 def measure(_repeats: int) -> Iterator[Record]:
     """Yield the accuracy of each mode, its mean paired difference to mode step, and the time to accuracy."""
+    chosen, efficiency = _chosen()
     trainings = Trainings()
     try:
-        rates = {mode: _best_rate(trainings, mode, parameters.HOSTS) for mode in parameters.ACCURACY_MODES}
-        step = _accuracies(trainings, "step", rates["step"], parameters.EPOCHS)
-        for mode in parameters.ACCURACY_MODES:
-            found = _accuracies(trainings, mode, rates[mode], parameters.EPOCHS)
-            yield _mean(f"network_accuracy_{mode}", found, f"learning rate {rates[mode]:g}")
-            if mode != "step":
-                yield _gap(mode, [theirs - ours for theirs, ours in zip(step, found, strict=True)])
-        yield _time_to_accuracy(trainings, rates)
+        step: list[float] = []
+        for name, mode in {**parameters.ACCURACY_MODES, "auto": chosen}.items():
+            rate = _best_rate(trainings, mode, parameters.HOSTS)
+            found = _accuracies(trainings, mode, rate, parameters.EPOCHS)
+            yield _mean(f"network_accuracy_{name}", found, f"learning rate {rate:g}")
+            step = step or found
+            if name != "step":
+                yield _gap(name, [theirs - ours for theirs, ours in zip(step, found, strict=True)])
+        yield _time_to_accuracy(trainings, chosen, rate, efficiency)
     finally:
         trainings.close()
+
+
+def _chosen() -> tuple[str, float]:
+    """Return the value of ``sync`` that auto has chosen in the measurement of speeds, and its efficiency there."""
+    name = f"network_efficiency_{parameters.HOSTS}"
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    found = CHOICE.search(results.get(name, {}).get("note", ""))
+    if found is None:
+        raise SystemExit(f"{RESULTS} has no {name}; run bench/run.py --only network first.")
+    every = int(found["every"] or 1)
+    payload = {"32": "fp32", "16": "fp16", "8": "int8", "4": "int4"}[found["bits"]]
+    delay = "" if found["beside"] else ", delay=0"
+    return f'fd.sync.local(every={every}{delay}, payload="{payload}")', float(results[name]["value"])
 
 
 def _best_rate(trainings: Trainings, mode: str, ranks: int) -> float:
@@ -144,7 +167,7 @@ def _mean(name: str, found: Sequence[float], note: str) -> Record:
 def _gap(mode: str, differences: Sequence[float]) -> Record:
     """Return the mean of the paired differences, with its 95 % interval by Student's t in the note."""
     half = parameters.T_95 * stdev(differences) / math.sqrt(len(differences))
-    chosen = mode == parameters.CHOSEN
+    chosen = mode == "auto"
     return Record(
         name="network_accuracy_gap" if chosen else f"network_accuracy_gap_{mode}",
         value=fmean(differences),
@@ -155,17 +178,16 @@ def _gap(mode: str, differences: Sequence[float]) -> Record:
     )
 
 
-def _time_to_accuracy(trainings: Trainings, rates: dict[str, float]) -> Record:
+def _time_to_accuracy(trainings: Trainings, mode: str, rate: float, efficiency: float) -> Record:
     """Return the time in which all hosts reach the accuracy of one host's schedule, as a fraction of one host's time.
 
     All hosts train with schedules of their own, of which the shortest that reaches the accuracy counts.
     """
-    rate = _best_rate(trainings, "step", 1)
-    goal = fmean(_accuracies(trainings, "step", rate, parameters.EPOCHS, ranks=1))
-    efficiency = json.loads(RESULTS.read_text(encoding="utf-8"))[f"network_efficiency_{parameters.HOSTS}"]["value"]
+    step = parameters.ACCURACY_MODES["step"]
+    goal = fmean(_accuracies(trainings, step, _best_rate(trainings, step, 1), parameters.EPOCHS, ranks=1))
     reached = math.inf
     for epochs in parameters.SCHEDULES:
-        found = fmean(_accuracies(trainings, parameters.CHOSEN, rates[parameters.CHOSEN], epochs))
+        found = fmean(_accuracies(trainings, mode, rate, epochs))
         if found >= goal:
             reached = epochs / parameters.EPOCHS / parameters.HOSTS / efficiency
             break

@@ -26,7 +26,7 @@ def measure(repeats: int) -> Iterator[Record]:
     """Yield the speeds of all modes, the bytes of mode auto, and the cost of a straggler."""
     with slow_hosts(parameters.HOSTS, parameters.MEGABITS), bench_hub(config=FOLDER / "jupyterhub_config.py"):
         alone = _step_times(1, {"alone": '"step"'}, repeats)["alone"]
-        yield median_of("network_step_1", [1000 * seconds for seconds, _ in alone], "ms")
+        yield median_of("network_step_ms_1", [1000 * seconds for seconds, _ in alone], "ms")
         for hosts in range(2, parameters.HOSTS + 1):
             found = _step_times(hosts, parameters.MODES, repeats)
             for name, runs in found.items():
@@ -36,6 +36,11 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def _records(name: str, hosts: int, alone: list[float], runs: list[tuple[float, Run]]) -> Iterator[Record]:
+    yield median_of(f"network_step_ms_{name}_{hosts}", [1000 * seconds for seconds, _ in runs], "ms")
+    if runs[0][1].info.sync:  # modes that average in each step do not count their bytes
+        yield median_of(
+            f"network_megabytes_{name}_{hosts}", [_sent(run) / 1e6 for _, run in runs], "MB a step and rank"
+        )
     pairs = [(one, seconds) for one, (seconds, _) in zip(alone, runs, strict=True)]
     limit = f">= {parameters.EFFICIENCY}" if name == "auto" else ""
     note = "; ".join(runs[0][1].notices) if name == "auto" else ""
@@ -44,30 +49,30 @@ def _records(name: str, hosts: int, alone: list[float], runs: list[tuple[float, 
 
 
 def _traffic(hosts: int, found: dict[str, list[tuple[float, Run]]]) -> Record:
-    """Return how many times the bytes of mode auto the parameters in single precision have, per step and rank."""
-    sent = [
-        sum(one["bytes_per_step"] for one in run.info.sync.values()) / len(run.info.sync) for _, run in found["auto"]
-    ]
-    return median_of(
-        f"network_bytes_ratio_{hosts}",
-        [count / parameters.PARAMETER_BYTES for count in sent],
-        "of the parameters",
-    )
+    """Return the bytes that a rank sends in a step of mode auto, as a fraction of those of its parameters."""
+    ratios = [_sent(run) / parameters.PARAMETER_BYTES for _, run in found["auto"]]
+    return median_of(f"network_bytes_ratio_{hosts}", ratios, "of the parameters")
+
+
+def _sent(run: Run) -> float:
+    """Return the bytes that a rank sends in a step, as a mean."""
+    figures = run.info.sync.values()
+    return float(sum(one["bytes_per_step"] for one in figures) / len(figures))
 
 
 def _straggler(repeats: int) -> Record:
     """Return by how much a rank that is four times slower slows down the others in mode asynchronous, in percent."""
-    sync = {"asynchronous": parameters.MODES["asynchronous"]}
-    even = _step_times(parameters.HOSTS, sync, repeats)["asynchronous"]
-    slow = _step_times(parameters.HOSTS, sync, repeats, straggler=parameters.STRAGGLER)["asynchronous"]
-    costs = [100 * (late / early - 1) for (early, _), (late, _) in zip(even, slow, strict=True)]
+    sync = parameters.MODES["asynchronous"]
+    found = _step_times(parameters.HOSTS, {"even": sync, "slow": sync}, repeats)
+    costs = [100 * (late / early - 1) for (early, _), (late, _) in zip(found["even"], found["slow"], strict=True)]
     return median_of("network_straggler_cost_percent", costs, "%", limit=f"<= {parameters.STRAGGLER_PERCENT:g}")
 
 
-def _step_times(
-    hosts: int, modes: dict[str, str], repeats: int, straggler: int = 1
-) -> dict[str, list[tuple[float, Run]]]:
-    """Return the seconds of a step on rank 0, and the run, for each repetition of each mode."""
+def _step_times(hosts: int, modes: dict[str, str], repeats: int) -> dict[str, list[tuple[float, Run]]]:
+    """Return the seconds of a step on rank 0, and the run, for each repetition of each mode.
+
+    The last rank is slower in the mode with the name ``slow``.
+    """
     with silence():
         cluster = Cluster.start(hosts, name=f"net{hosts}", ranks=1, backend="torch", progress=quiet)
     with cluster:
@@ -75,6 +80,7 @@ def _step_times(
         for _ in range(repeats):
             for name, sync in modes.items():
                 steps = parameters.SLOW_STEPS if name in parameters.EACH_STEP and hosts > 1 else parameters.STEPS
+                straggler = parameters.STRAGGLER if name == "slow" else 1
                 run = cluster.train(_code(sync, steps, straggler), name=name)
                 found[name].append((float(run.results[0]), run))
         return found

@@ -11,6 +11,7 @@ import farandole as fd
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks.state.state import State
 from farandole.ranks.training.sync.modes import Sync
 from farandole.ranks.world import collectives
 from torch import nn
@@ -158,6 +159,35 @@ def the_schedule_is_that_of_rank_0() -> None:
     assert equal_on_all_ranks([parameter])
 
 
+def a_training_resumes_between_two_averages(folder: Path) -> None:
+    """Save a checkpoint one step after an average, and continue from it: all ranks begin with that of rank 0."""
+
+    def prepared() -> tuple[nn.Parameter, torch.optim.Optimizer, State]:
+        parameter = nn.Parameter(torch.zeros(4))
+        optimizer = torch.optim.SGD([parameter], lr=1.0)
+        sync = fd.sync.local(every=4, delay=0, payload="fp32")
+        model, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
+        return parameter, optimizer, fd.state(model, optimizer)
+
+    def train(parameter: nn.Parameter, optimizer: torch.optim.Optimizer, steps: int) -> None:
+        for _ in range(steps):
+            parameter.grad = torch.full((4,), -1.0 - fd.rank())
+            optimizer.step()
+
+    mean = (fd.size() + 1) / 2
+    parameter, optimizer, state = prepared()
+    checkpoints = fd.checkpoint(state, folder=folder)
+    train(parameter, optimizer, 5)
+    assert parameter.tolist() == [4 * mean + 1 + fd.rank()] * 4
+    checkpoints.save()
+    parameter, optimizer, state = prepared()
+    fd.checkpoint(state, folder=folder, resume=folder)
+    assert parameter.tolist() == [4 * mean + 1] * 4
+    train(parameter, optimizer, 6)
+    fd.sync.finish(optimizer)
+    assert parameter.tolist() == [10 * mean + 1] * 4
+
+
 def asynchronous_ranks_learn() -> None:
     """Train towards the mean of the ranks' goals without waiting. Each rank comes close to it."""
     parameter = nn.Parameter(torch.zeros(4))
@@ -208,6 +238,7 @@ def main(folder: Path) -> None:
     if fd.size() > 1:
         for check in CHECKS:
             check()
+        a_training_resumes_between_two_averages(folder / "checkpoints")
     leave_world()
 
 

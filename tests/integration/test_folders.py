@@ -45,7 +45,7 @@ def test_a_folder_goes_to_the_workers_and_back(cluster, data, tmp_path):
 
 def test_an_error_names_the_folder_and_the_cluster_still_works(cluster, data, tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(TransferError, match="'.*file' on rank 0: "):
+    with pytest.raises(TransferError, match="'.*file' on the workers is not a folder"):
         cluster.put(data, str(tmp_path / "file"))
     with pytest.raises(TransferError, match="there is no folder '.*none' on the workers"):
         cluster.get(str(tmp_path / "none"), tmp_path / "back")

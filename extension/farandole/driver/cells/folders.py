@@ -119,6 +119,9 @@ class _Here:
         ]
 
     async def differing(self, spans: Sequence[Span], *, parts: bool) -> list[list[int] | str | None]:
+        """Return the missing pieces. Raises TransferError if something else is in the place of the folder."""
+        if self._folder.exists() and not self._folder.is_dir():
+            raise TransferError(f"{str(self._folder)!r} on this machine is not a folder.")
         return [await _attempt(partial(pieces.differing, self._folder, *_wanted(span, parts))) for span in spans]
 
     async def read(self, batch: Sequence[Piece]) -> list[bytes | str]:

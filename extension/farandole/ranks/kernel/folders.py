@@ -67,7 +67,10 @@ def differing(folder: str, files: Sequence[tuple[str, int, list[str], int | None
 
     ``files`` has the file, the first piece, the wanted digests, and the wanted size or None.
     """
-    return [_or_reason(pieces.differing, _path(folder), *each) for each in files]
+    path = _path(folder)
+    if path.exists() and not path.is_dir():
+        raise TransferError(f"{str(path)!r} on the workers is not a folder.")
+    return [_or_reason(pieces.differing, path, *each) for each in files]
 
 
 def write(folder: str, key: str, parts: Sequence[tuple[str, int, int, str, int]]) -> list[str | None]:

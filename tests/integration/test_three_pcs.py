@@ -32,11 +32,15 @@ BACKEND = {backend!r}
 """
 
 
+@pytest.fixture(scope="module")
+def address(hub: RunningHub) -> str:
+    """Start a notebook server, and return its address."""
+    return hub.start_notebook("turing")
+
+
 @pytest.fixture
-def kernel(hub: RunningHub) -> Iterator[RemoteKernel]:
-    address = hub.start_notebook("turing")
-    home = hub.state / "homes" / "turing"
-    shutil.copy(NOTEBOOK, home)
+def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
+    shutil.copy(NOTEBOOK, hub.state / "homes" / "turing")
     with RemoteKernel(address, hub.browser("turing").make_token(), NOTEBOOK.name) as kernel:
         yield kernel
 

@@ -44,9 +44,9 @@ expect.set_options(timeout=30_000)
 
 
 def wait_for_server(page: Page, pattern: str, seconds: float) -> None:
-    """Wait until a page of a server that starts is loaded.
+    """Wait until the page of a starting server has loaded.
 
-    A container that starts adds a network interface, and Chromium then aborts requests. The page is loaded again.
+    Starting a container adds a network interface. Chromium then aborts pending requests, so the page is reloaded.
     """
     end = time.monotonic() + seconds
     while True:

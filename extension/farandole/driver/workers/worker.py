@@ -26,8 +26,8 @@ connections."""
 OPEN_SECONDS = 15.0
 """How many seconds opening a websocket may take. A hung server, or the proxy in front of one, may never answer."""
 START_SECONDS = 120.0
-"""How many seconds the first websocket to a kernel may take. Its server answers when the kernel has started, which may
-take a minute if many kernels start on the same machine."""
+"""How many seconds opening the first websocket to a kernel may take. The server answers only after the kernel has
+started, which can take a minute if many kernels start on the same machine."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3 * RECORD_SIGN_SECONDS)
 """The timeout for reading a journal. A rank may be silent for hours, but the worker sends keep-alives in the meantime.
@@ -166,7 +166,7 @@ class Worker:
     async def kernel_socket(
         self, kernel_id: str, session_id: str, protocol: str, *, starting: bool = False
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open the websocket to a kernel's channels. ``starting`` allows more time, because the kernel may be new."""
+        """Open the websocket to a kernel's channels. With ``starting``, wait up to `START_SECONDS` for the kernel."""
         url = f"{self.url}api/kernels/{kernel_id}/channels"
         seconds = START_SECONDS if starting else OPEN_SECONDS
         try:

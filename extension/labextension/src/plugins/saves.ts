@@ -1,10 +1,10 @@
 /**
- * Runs the saves of each notebook one after the other, and saves again what changed during a save.
+ * Runs the saves of each notebook one after the other, and marks a notebook that changed during a save as unsaved.
  *
  * Farandole sets a short interval of automatic saves, because output that is not saved is lost when the page is reloaded.
  * JupyterLab starts the next automatic save even if the previous one is not complete. The second save then detects that the
- * file has changed on disk, and asks the user which version to keep. After a save, JupyterLab regards the document as
- * saved, even if it changed in the meantime.
+ * file has changed on disk, and asks the user which version to keep. After a save, JupyterLab marks the notebook as saved,
+ * even if it changed during the save, and the next automatic save then leaves out the change.
  */
 
 import type { INotebookTracker } from "@jupyterlab/notebook";

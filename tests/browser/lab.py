@@ -149,6 +149,10 @@ class Lab:
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
 
+    def expect_no_notifications(self) -> None:
+        """Check that JupyterLab has shown no notification since the page was loaded or the last one was dismissed."""
+        expect(self.page.locator(".jp-Notification-Status-Text")).to_have_text("0")
+
     def run_cell(self, index: int) -> Locator:
         """Run one cell with the keyboard, and return the cell."""
         cell = self.cell(index)

@@ -105,6 +105,7 @@ def attach_after_a_kill(hub: RunningHub, lab: Lab, user: str, backend: str, cell
 
     kernel_of(hub, user).send_signal(signal.SIGKILL)
     expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+    lab.expect_no_notifications()
     lab.open_notebook(user, "survivor.ipynb")
     attached = lab.run_cell(2)
     wait_for_points(attached, "loss", 11)
@@ -174,6 +175,7 @@ def test_a_run_outlives_a_restart_from_the_menu_and_its_dashboard_shows_it_again
     expect(first.locator(".fd-status")).to_have_text("running")
     wait_for_more(first)
     assert_even(places(first, "loss"))
+    lab.expect_no_notifications()
     first.get_by_role("button", name="Stop", exact=True).click()
     for dashboard in (first, attached):
         expect(dashboard.locator(".fd-status")).to_have_text("interrupted", timeout=30_000)

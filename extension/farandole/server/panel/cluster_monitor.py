@@ -89,7 +89,7 @@ class ClusterMonitor:
 
     async def read_driver_statuses(self) -> None:
         """Read the status files that drivers write about their clusters."""
-        self.snapshot.driver_statuses = await asyncio.to_thread(driver_statuses, self._store)
+        self.snapshot.record_drivers(await asyncio.to_thread(driver_statuses, self._store), time.time())
 
     async def worker(self, name: str) -> Worker:
         """Return the worker of this name; raise WorkerStartError if it is not ready."""

@@ -46,8 +46,27 @@ class Snapshot:
     answers: dict[str, WorkerAnswer] = field(default_factory=dict)
     driver_statuses: Sequence[DriverStatus] = ()
     pending: dict[str, PendingAction] = field(default_factory=dict)
+    ended_drivers: Sequence[tuple[float, DriverStatus]] = ()
+    """The drivers that ended during a run, with the time of this. Their ranks may continue the run."""
     here: Mapping[str, Any] | None = None
     """The resource usage of this notebook server and its child processes, including the ranks of local clusters."""
+
+    def record_drivers(self, statuses: Sequence[DriverStatus], now: float) -> None:
+        """Replace the statuses of the drivers by those that were read at the time ``now``."""
+        drivers = [status.driver for status in statuses]
+        ended = [(now, status) for status in self.driver_statuses if status.runs and status.driver not in drivers]
+        self.ended_drivers = [one for one in (*self.ended_drivers, *ended) if self._may_go_on(*one)]
+        self.driver_statuses = statuses
+
+    def _may_go_on(self, ended: float, status: DriverStatus) -> bool:
+        """Return whether a worker of a driver that ended at this time has not named its runs since.
+
+        Local ranks end with their driver.
+        """
+        if status.local:
+            return False
+        asked = [self.answers.get(name) for name in status.workers if name in self.servers]
+        return any(answer is None or answer.time < ended for answer in asked)
 
     def members(self, cluster: str) -> list[str]:
         """Return the names of the cluster's workers on the hub, sorted by index."""
@@ -73,11 +92,15 @@ class Snapshot:
         return [one for one in self.driver_statuses if one.cluster == cluster and self.is_led_by(one)]
 
     def active_runs(self, cluster: str | None = None) -> set[str]:
-        """Return the ids of the active runs on one cluster, or on all clusters if no name is given."""
+        """Return the ids of the active runs on one cluster, or on all clusters if no name is given.
+
+        The runs of an ended driver are active until its workers have named their runs, because they may continue them.
+        """
         members = self.answers if cluster is None else [name for name in self.members(cluster) if name in self.answers]
-        driver_statuses = [status for status in self.driver_statuses if cluster in {None, status.cluster}]
+        ended = [status for at, status in self.ended_drivers if self._may_go_on(at, status)]
+        statuses = [status for status in (*self.driver_statuses, *ended) if cluster in {None, status.cluster}]
         return {run for name in members for run in self.answers[name].status.runs} | {
-            run for one in driver_statuses for run in one.runs
+            run for one in statuses for run in one.runs
         }
 
 

@@ -1,8 +1,12 @@
-"""Tests for what the monitor does not know, because a run must not be deleted while it may be in progress."""
+"""Tests for what the monitor does not know: a run that may be in progress is not deleted, and not announced as lost."""
+
+from pathlib import Path
 
 import pytest
+from farandole.driver.control.mailbox import DriverStatus
+from farandole.driver.workers.worker import WorkerInfo, WorkerLook
 from farandole.server.panel.cluster_monitor import ClusterMonitor
-from farandole.server.panel.clusters import WorkerAnswer
+from farandole.server.panel.clusters import Snapshot, WorkerAnswer
 
 
 @pytest.fixture
@@ -42,3 +46,72 @@ def test_without_the_hubs_answer_no_run_is_known_to_have_ended(monitor):
 
 def test_without_a_hub_there_are_no_workers_to_ask(tmp_path):
     assert ClusterMonitor(tmp_path, None, lambda: None, {}).unsure("main") is None
+
+
+def driver_status(*runs, local=False):
+    """The status of a driver of two workers that executes these runs."""
+    return DriverStatus(
+        folder=Path("mailbox"),
+        cluster="main",
+        local=local,
+        backend="none",
+        notebook="",
+        kernel="",
+        driver={"host": "here", "pid": 7, "started": 1.0},
+        since=1.0,
+        busy=bool(runs),
+        workers=("main-w0", "main-w1"),
+        ranks=(),
+        runs=runs,
+        wanted=None,
+        error=None,
+    )
+
+
+def answered(time, *runs):
+    """The answer of a worker at this time."""
+    info = WorkerInfo(worker="main-w0", ranks=1, profile="lean", host="host", address="", node="", backends=("none",))
+    return WorkerAnswer(status=WorkerLook(info=info, usage={}, runs=runs), time=time)
+
+
+@pytest.fixture
+def snapshot():
+    """A cluster whose workers last answered before its driver started the run "survivor"."""
+    servers = {name: {"ready": True} for name in ("main-w0", "main-w1")}
+    snapshot = Snapshot(servers=servers, answers={name: answered(5.0) for name in servers})
+    snapshot.record_drivers([driver_status("survivor")], 9.0)
+    return snapshot
+
+
+def test_a_run_without_its_driver_is_active_until_the_workers_have_answered(snapshot):
+    for now in (10.0, 11.0):
+        snapshot.record_drivers([], now)
+        assert snapshot.active_runs() == snapshot.active_runs("main") == {"survivor"}
+    assert snapshot.active_runs("other") == set()
+    snapshot.answers = {"main-w0": answered(12.0), "main-w1": answered(5.0)}
+    assert snapshot.active_runs() == {"survivor"}
+    snapshot.answers["main-w1"] = answered(12.0)
+    assert snapshot.active_runs() == set()
+    snapshot.record_drivers([], 13.0)
+    assert snapshot.ended_drivers == []
+
+
+def test_a_run_that_the_workers_continue_stays_active(snapshot):
+    snapshot.record_drivers([], 10.0)
+    snapshot.answers = {name: answered(12.0, "survivor") for name in snapshot.servers}
+    assert snapshot.active_runs("main") == {"survivor"}
+
+
+def test_a_run_whose_workers_are_gone_has_ended(snapshot):
+    snapshot.record_drivers([], 10.0)
+    snapshot.servers = {}
+    snapshot.answers = {}
+    assert snapshot.active_runs() == set()
+
+
+def test_a_run_ends_with_its_driver_in_a_local_cluster_and_before_it_in_an_idle_one(snapshot):
+    snapshot.record_drivers([driver_status()], 10.0)
+    assert snapshot.active_runs() == set()
+    snapshot.record_drivers([driver_status("local run", local=True)], 11.0)
+    snapshot.record_drivers([], 12.0)
+    assert snapshot.active_runs() == set()

@@ -92,12 +92,13 @@ class Stack(RemoteHub):
         return found
 
     def logs(self) -> str:
-        """Return the last lines of the logs of all containers."""
+        """Return the states and the last lines of the logs of all containers."""
         return "\n".join(f"--- {name}\n{self._tail(name)}" for name in self.containers(everything=True))
 
     def _tail(self, container: str) -> str:
-        done = self._run("docker", "logs", "--tail", "60", container)
-        return done.stdout + done.stderr
+        state = self._run("docker", "inspect", "--format", "{{.RestartCount}} restarts, {{json .State}}", container)
+        done = self._run("docker", "logs", "--timestamps", "--tail", "150", container)
+        return state.stdout + done.stdout + done.stderr
 
     def down(self) -> None:
         """Remove the hub and everything whose name begins with the hub's name."""

@@ -285,10 +285,24 @@ class RunFiles:
         A folder that is created again would contain only the rest of a run that the user has deleted.
         """
         if not self._exists:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.folder.is_dir():
+                self._create_folder()
             self._exists = True
         elif not self.folder.is_dir():
             raise OSError(errno.ENOENT, "The folder of the run was deleted or moved", str(self.folder))
+
+    def _create_folder(self) -> None:
+        """Create the folder under a hidden name, and rename it when it contains ``run.json``.
+
+        A reader that finds the folder without this file would report a run that cannot be read.
+        """
+        hidden = self.folder.with_name(f".{self.folder.name}.new")
+        hidden.mkdir(parents=True, exist_ok=True)
+        with self._pending:
+            text = self._replaces.get(RUN_FILE)
+        if text is not None:
+            write_atomically(hidden / RUN_FILE, (text if isinstance(text, str) else text()).encode("utf-8", "replace"))
+        hidden.rename(self.folder)
 
     def _known_sizes(self) -> dict[str, int]:
         if self._sizes is None:

@@ -18,7 +18,7 @@ from farandole.runs.folder import driver_is_gone, this_process
 from farandole.runs.lifecycle.tombstones import marked_as_deleted
 from farandole.runs.positions import POSITIONS, cut_back, sizes_of
 from farandole.runs.store import RunStore, load_run, load_runs
-from farandole.runs.writer import RunFiles, strict_json
+from farandole.runs.writer import RunFiles, strict_json, write_atomically
 
 
 @pytest.fixture
@@ -395,6 +395,20 @@ def test_run_json_is_flushed_to_the_disk_before_it_takes_its_place(tmp_path, mon
     files.flush()
     assert flushed == [(".run.json.tmp", "old\n")]
     assert (tmp_path / "run.json").read_text() == "new\n"
+
+
+def test_a_run_that_is_being_created_is_not_reported_as_one_that_cannot_be_read(store, monkeypatch):
+    listed = []
+
+    def write(path, *rest, **options):
+        # A folder without run.json would give a warning here, which is an error in tests.
+        listed.append(len(store.list()))
+        write_atomically(path, *rest, **options)
+
+    monkeypatch.setattr("farandole.runs.writer.write_atomically", write)
+    create(store).finish(Status.FINISHED)
+    assert listed[0] == 0
+    assert set(listed[1:]) == {1}
 
 
 def test_the_results_of_many_ranks_are_all_in_the_file(store):

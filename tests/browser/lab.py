@@ -60,6 +60,24 @@ def wait_for_server(page: Page, pattern: str, seconds: float) -> None:
             page.reload()
 
 
+def open_page(page: Page, url: str, part: str, seconds: float) -> None:
+    """Open a page and wait until a part of it, given as a selector, is visible.
+
+    Chromium aborts requests when a starting container adds a network interface. A page of which a script was aborted
+    stays empty, so it is loaded again.
+    """
+    aborted: list[str] = []
+    page.on("requestfailed", lambda request: aborted.append(request.failure or ""))
+    page.goto(url)
+    end = time.monotonic() + seconds
+    while not page.locator(part).first.is_visible() and time.monotonic() < end:
+        page.wait_for_timeout(1000)
+        if any("ERR_NETWORK_CHANGED" in failure for failure in aborted):
+            aborted.clear()
+            page.reload()
+    expect(page.locator(part).first).to_be_visible()
+
+
 class Hub(Protocol):
     """The attributes of a hub that the browser uses."""
 

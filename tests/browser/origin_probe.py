@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
-from tests.browser.lab import wait_for_server
+from tests.browser.lab import open_page, wait_for_server
 from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
@@ -176,11 +176,9 @@ class OriginProbe:
 
     def _assert_normal_use(self, page: Page, victim: Victim) -> None:
         assert self.user_of(page) == victim.name
-        page.goto(f"{self.url}/hub/user-redirect/lab")
+        panels = "#jp-top-panel, #top-panel-wrapper, #jp-main-dock-panel"
+        open_page(page, f"{self.url}/hub/user-redirect/lab", panels, SECONDS)
         page.wait_for_url(f"{url_of(self.url, f'/user/{victim.name}/lab')}**")
-        expect(page.locator("#jp-top-panel, #top-panel-wrapper, #jp-main-dock-panel").first).to_be_visible(
-            timeout=SECONDS * 1000
-        )
 
     def _assert_no_login_on_a_users_host(self, page: Page) -> None:
         host = urlsplit(self.page_url)

@@ -24,18 +24,18 @@ def load(split):
     return (pixels - 0.48) / 0.245, torch.tensor(labels)
 
 
-def block(inputs, outputs):
-    """Return a convolution that halves the resolution."""
-    return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+def block(inputs, outputs, stride=1):
+    """Return a convolution with batch normalization."""
+    convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
 @torch.no_grad()
 def accuracy(model, data):
     """Return the fraction of images that the model recognizes."""
     model.eval()
-    right = sum(
-        (model(x).argmax(1) == y).sum().item() for x, y in zip(data[0].split(500), data[1].split(500), strict=True)
-    )
+    batches = DataLoader(TensorDataset(*data), batch_size=500)
+    right = sum((model(x.to(fd.device())).argmax(1).cpu() == y).sum().item() for x, y in batches)
     model.train()
     return right / len(data[1])
 
@@ -43,7 +43,10 @@ def accuracy(model, data):
 if "images" not in globals() or loaded != DATA:
     images, loaded = {split: load(split) for split in ("train", "valid", "test")}, DATA
 torch.manual_seed(SEED)
-model = nn.Sequential(*block(3, 32), *block(32, 64), *block(64, 64), nn.Flatten(), nn.Linear(1024, 10))
+model = nn.Sequential(
+    *(*block(3, 16, stride=2), *block(16, 32), nn.MaxPool2d(2), *block(32, 64), nn.MaxPool2d(2)),
+    *(nn.Flatten(), nn.Linear(1024, 10)),
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
 loader = DataLoader(TensorDataset(*images["train"]), batch_size=BATCH * fd.size(), shuffle=True, drop_last=True)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
@@ -51,7 +54,7 @@ model, optimizer, loader = fd.prepare(model, optimizer, loader, sync=SYNC)
 for _ in range(EPOCHS):
     for x, y in loader:
         # Half of the images are mirrored.
-        seen = torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x, x.flip(3))
+        seen = torch.where(torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5, x, x.flip(3))
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(seen), y).backward()
         optimizer.step()

@@ -7,10 +7,13 @@ that a bench that was stopped continues. The step times are those that `bench.ne
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import multiprocessing
 import os
 import re
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -48,6 +51,11 @@ class Training:
     seed: int
 
     @property
+    def key(self) -> str:
+        """The line in the file `DONE` that belongs to this training, without its result."""
+        return json.dumps({**asdict(self), "data": data().name})
+
+    @property
     def code(self) -> str:
         """The cell, after lines that set its parameters."""
         names = {
@@ -71,57 +79,60 @@ def data() -> Path:
 
 
 class Trainings:
-    """Runs trainings, and keeps their accuracies in the file `DONE`."""
+    """Runs trainings, several at a time, and keeps their accuracies in the file `DONE`."""
 
     def __init__(self) -> None:
-        self._clusters: dict[int, Cluster] = {}
+        # Each process has clusters of its own, whose ranks end with it.
+        count = max(1, (os.cpu_count() or 1) // parameters.HOSTS)
+        self._pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
         lines = DONE.read_text(encoding="utf-8").splitlines() if DONE.exists() else []
-        self._done = {self._key(one["training"]): one["accuracy"] for one in map(json.loads, lines)}
+        self._done = {json.dumps(one["training"]): one["accuracy"] for one in map(json.loads, lines)}
 
-    def accuracy(self, training: Training, split: str) -> float:
-        """Return the accuracy after a training on the images of a split, in percent."""
-        key = self._key(asdict(training) | {"data": str(data())})
-        if key not in self._done:
-            found = self._cluster(training.ranks).train(training.code, name=training.mode).results[0]
-            self._done[key] = found
-            DONE.parent.mkdir(exist_ok=True)
-            with DONE.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"training": json.loads(key), "accuracy": found}) + "\n")
-        return 100 * float(self._done[key][split])
+    def accuracies(self, trainings: Sequence[Training], split: str) -> list[float]:
+        """Return the accuracy after each training on the images of a split, in percent."""
+        started = {self._pool.submit(train, one): one.key for one in trainings if one.key not in self._done}
+        for future in as_completed(started):
+            self._keep(started[future], future.result())
+        return [100 * self._done[one.key][split] for one in trainings]
 
     def close(self) -> None:
-        """Stop all ranks."""
-        for cluster in self._clusters.values():
-            cluster.stop()
+        """Stop all ranks. Trainings that have not begun are left out."""
+        self._pool.shutdown(cancel_futures=True)
 
-    def _cluster(self, ranks: int) -> Cluster:
-        if ranks not in self._clusters:
-            with silence():
-                name = f"accuracy{ranks}"
-                self._clusters[ranks] = Cluster.start(
-                    local=True, name=name, ranks=ranks, backend="torch", progress=quiet
-                )
-        return self._clusters[ranks]
+    def _keep(self, key: str, accuracies: dict[str, float]) -> None:
+        self._done[key] = accuracies
+        DONE.parent.mkdir(exist_ok=True)
+        with DONE.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"training": json.loads(key), "accuracy": accuracies}) + "\n")
 
-    @staticmethod
-    def _key(training: dict[str, object]) -> str:
-        return json.dumps(training, sort_keys=True)
+
+def train(training: Training) -> dict[str, float]:
+    """Return the accuracy after a training, by split, as a fraction of the images."""
+    with silence():
+        run = _cluster(training.ranks).train(training.code, name=training.mode)
+    found: dict[str, float] = run.results[0]
+    return found
+
+
+@functools.cache
+def _cluster(ranks: int) -> Cluster:
+    """Return this process's cluster of this many ranks."""
+    return Cluster.start(local=True, name=f"accuracy{ranks}", ranks=ranks, backend="torch", progress=quiet)
 
 
 def measure(_repeats: int) -> Iterator[Record]:
     """Yield the accuracy of each mode, its mean paired difference to mode step, and the time to accuracy."""
     chosen, efficiency = _chosen()
+    modes = {**parameters.ACCURACY_MODES, "auto": chosen}
     trainings = Trainings()
     try:
-        step: list[float] = []
-        for name, mode in {**parameters.ACCURACY_MODES, "auto": chosen}.items():
-            rate = _best_rate(trainings, mode, parameters.HOSTS)
-            found = _accuracies(trainings, mode, rate, parameters.EPOCHS)
-            yield _mean(f"network_accuracy_{name}", found, f"learning rate {rate:g}")
-            step = step or found
+        rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS)
+        found = {name: _tests(trainings, mode, rates[mode], parameters.EPOCHS) for name, mode in modes.items()}
+        for name, accuracies in found.items():
+            yield _mean(f"network_accuracy_{name}", accuracies, f"learning rate {rates[modes[name]]:g}")
             if name != "step":
-                yield _gap(name, [theirs - ours for theirs, ours in zip(step, found, strict=True)])
-        yield _time_to_accuracy(trainings, chosen, rate, efficiency)
+                yield _gap(name, [step - own for step, own in zip(found["step"], accuracies, strict=True)])
+        yield _time_to_accuracy(trainings, chosen, rates[chosen], efficiency)
     finally:
         trainings.close()
 
@@ -135,29 +146,31 @@ def _chosen() -> tuple[str, float]:
         raise SystemExit(f"{RESULTS} has no {name}; run bench/run.py --only network first.")
     every = int(found["every"] or 1)
     payload = {"32": "fp32", "16": "fp16", "8": "int8", "4": "int4"}[found["bits"]]
-    delay = "" if found["beside"] else ", delay=0"
-    return f'fd.sync.local(every={every}{delay}, payload="{payload}")', float(results[name]["value"])
+    options = ("" if found["beside"] or every == 1 else ", delay=0") + (
+        f', payload="{payload}"' if payload != "fp16" else ""
+    )
+    return f"fd.sync.local(every={every}{options})", float(results[name]["value"])
 
 
-def _best_rate(trainings: Trainings, mode: str, ranks: int) -> float:
-    def valid(rate: float) -> float:
-        return fmean(
-            trainings.accuracy(
-                Training(mode=mode, ranks=ranks, rate=rate, epochs=parameters.EPOCHS, seed=-seed), "valid"
-            )
-            for seed in range(1, parameters.TUNING_SEEDS + 1)
-        )
-
-    return max(parameters.RATES, key=valid)
-
-
-def _accuracies(
-    trainings: Trainings, mode: str, rate: float, epochs: int, ranks: int = parameters.HOSTS
-) -> list[float]:
-    return [
-        trainings.accuracy(Training(mode=mode, ranks=ranks, rate=rate, epochs=epochs, seed=seed), "test")
-        for seed in range(parameters.SEEDS)
+def _best_rates(trainings: Trainings, modes: Sequence[str], ranks: int) -> dict[str, float]:
+    """Return the learning rate with the best mean accuracy on the validation images, for each mode."""
+    tried = [
+        Training(mode=mode, ranks=ranks, rate=rate, epochs=parameters.EPOCHS, seed=-seed)
+        for mode in modes
+        for rate in parameters.RATES
+        for seed in range(1, parameters.TUNING_SEEDS + 1)
     ]
+    sums: dict[tuple[str, float], float] = {}
+    for training, accuracy in zip(tried, trainings.accuracies(tried, "valid"), strict=True):
+        place = training.mode, training.rate
+        sums[place] = sums.get(place, 0) + accuracy
+    return {mode: max(parameters.RATES, key=lambda rate, mode=mode: sums[mode, rate]) for mode in modes}
+
+
+def _tests(trainings: Trainings, mode: str, rate: float, epochs: int, ranks: int = parameters.HOSTS) -> list[float]:
+    """Return the accuracy on the test images for each seed."""
+    each = [Training(mode=mode, ranks=ranks, rate=rate, epochs=epochs, seed=seed) for seed in range(parameters.SEEDS)]
+    return trainings.accuracies(each, "test")
 
 
 def _mean(name: str, found: Sequence[float], note: str) -> Record:
@@ -184,11 +197,11 @@ def _time_to_accuracy(trainings: Trainings, mode: str, rate: float, efficiency: 
     All hosts train with schedules of their own, of which the shortest that reaches the accuracy counts.
     """
     step = parameters.ACCURACY_MODES["step"]
-    goal = fmean(_accuracies(trainings, step, _best_rate(trainings, step, 1), parameters.EPOCHS, ranks=1))
+    alone = _best_rates(trainings, [step], 1)[step]
+    goal = fmean(_tests(trainings, step, alone, parameters.EPOCHS, ranks=1))
     reached = math.inf
     for epochs in parameters.SCHEDULES:
-        found = fmean(_accuracies(trainings, mode, rate, epochs))
-        if found >= goal:
+        if fmean(_tests(trainings, mode, rate, epochs)) >= goal:
             reached = epochs / parameters.EPOCHS / parameters.HOSTS / efficiency
             break
     return Record(

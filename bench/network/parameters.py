@@ -36,15 +36,17 @@ EACH_STEP = ("step", "fp16")
 BATCH = 32
 """Images of a rank in a step of the accuracy bench."""
 EPOCHS = 12
-SCHEDULES = (8, 10, 12, 14, 16, 20, 24)
+SCHEDULES = (8, 10, 12, 14, 15, 16, 20, 24)
 """Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
-RATES = (0.01, 0.02, 0.05, 0.1)
+RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 SEEDS = 10
 TUNING_SEEDS = 2
 ACCURACY_MODES = {
     "step": '"step"',
     **{f"fp16_{every}": f"fd.sync.local(every={every})" for every in (1, 4, 8, 16, 32)},
-    **{f"int4_{every}": f'fd.sync.local(every={every}, payload="int4")' for every in (1, 4, 8, 16)},
+    **{f"int4_{every}": f'fd.sync.local(every={every}, payload="int4")' for every in (1, 2, 4, 8, 16)},
+    "int4_4_warmup": 'fd.sync.local(every=4, payload="int4", warmup=20)',
+    "int4_4_quadratic": 'fd.sync.local(every=4, payload="int4", schedule="quadratic")',
     "asynchronous": "fd.sync.asynchronous(every=16)",
 }
 """The modes whose accuracies are compared."""

@@ -111,7 +111,7 @@ bench-carry: setup $(VENV)/stamp-test ## measure the setup of an empty machine; 
 	$(BIN)/python bench/run.py --only carry --repeats 3
 
 bench-network: setup $(VENV)/stamp-test ## measure training on one to three hosts with slow links in each mode of fd.sync; needs root
-	$(BIN)/python bench/run.py --only network --only network.accuracy --repeats 3
+	$(BIN)/python bench/run.py --only network --only network.laptop --only network.accuracy --repeats 3
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1

@@ -24,7 +24,7 @@ CONTAINER_BENCHES = ("carry",)
 """Benches that only `make bench-carry` runs, because they need root, an engine and the images of `make images`."""
 LARGE_BENCHES = ("scale",)
 """Benches that only `make bench-scale` runs, because they take several minutes with a thousand users."""
-NETWORK_BENCHES = ("network", "network.accuracy")
+NETWORK_BENCHES = ("network", "network.laptop", "network.accuracy")
 """Benches that only `make bench-network` runs, because they take hours, and shape traffic as root."""
 REPEATS = 5
 

@@ -1,6 +1,6 @@
 """The cell of the network bench: a model with the parameters of ResNet-18, and steps of a fixed duration.
 
-The cell before it sets COMPUTE (seconds of a step), STRAGGLER, WARM_UP, STEPS and SYNC.
+The cell before it sets COMPUTE (seconds of a step), FIRST_STEPS, STEPS, STRAGGLER and SYNC.
 """
 
 import time
@@ -67,7 +67,7 @@ def step():
     optimizer.step()
 
 
-for _ in range(WARM_UP):
+for _ in range(FIRST_STEPS):
     step()
 begun = time.perf_counter()
 for _ in range(STEPS):

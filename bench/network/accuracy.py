@@ -8,6 +8,7 @@ that a bench that was stopped continues. The step times are those that `bench.ne
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 import multiprocessing
@@ -20,6 +21,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from farandole import Cluster
+from farandole.ranks.training.sync.prediction import BITS
+from farandole.ranks.training.sync.trial import STEPS as TRIAL_STEPS
 
 from bench.network import parameters
 from bench.notebook import silence
@@ -32,10 +35,12 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent.parent
 CELL = (FOLDER / "loops" / "network_accuracy.py").read_text(encoding="utf-8")
+CELL_DIGEST = hashlib.blake2b(CELL.encode(), digest_size=8).hexdigest()
 DONE = FOLDER.parent / "build" / "network-accuracy.jsonl"
 RESULTS = FOLDER / "results.json"
 CHOICE = re.compile(
-    r"averaging (?:after each step|every (?P<every>\d+) steps) in (?P<bits>\d+) bits(?P<beside> beside)?"
+    r"averaging (?:after each step|every (?P<every>\d+) steps) in (?P<bits>\d+) bits"
+    r"(?: beside the training, (?P<delay>\d+) steps? late)?"
 )
 """The part of the notice of mode auto that says what it has chosen."""
 
@@ -53,7 +58,7 @@ class Training:
     @property
     def key(self) -> str:
         """The line in the file `DONE` that belongs to this training, without its result."""
-        return json.dumps({**asdict(self), "data": data().name})
+        return json.dumps({**asdict(self), "data": data().name, "cell": CELL_DIGEST})
 
     @property
     def code(self) -> str:
@@ -144,12 +149,11 @@ def _chosen() -> tuple[str, float]:
     found = CHOICE.search(results.get(name, {}).get("note", ""))
     if found is None:
         raise SystemExit(f"{RESULTS} has no {name}; run bench/run.py --only network first.")
-    every = int(found["every"] or 1)
-    payload = {"32": "fp32", "16": "fp16", "8": "int8", "4": "int4"}[found["bits"]]
-    options = ("" if found["beside"] or every == 1 else ", delay=0") + (
-        f', payload="{payload}"' if payload != "fp16" else ""
-    )
-    return f"fd.sync.local(every={every}{options})", float(results[name]["value"])
+    every, delay = int(found["every"] or 1), int(found["delay"] or 0)
+    payload = {bits: payload for payload, bits in BITS.items()}[int(found["bits"])]
+    # The steps in which auto measures are a warm-up.
+    chosen = f'fd.sync.local(every={every}, delay={delay}, payload="{payload}", warmup={TRIAL_STEPS})'
+    return chosen, float(results[name]["value"])
 
 
 def _best_rates(trainings: Trainings, modes: Sequence[str], ranks: int) -> dict[str, float]:

@@ -80,18 +80,19 @@ def _step_times(hosts: int, modes: dict[str, str], repeats: int) -> dict[str, li
         for _ in range(repeats):
             for name, sync in modes.items():
                 steps = parameters.SLOW_STEPS if name in parameters.EACH_STEP and hosts > 1 else parameters.STEPS
+                first = parameters.FIRST_STEPS_OF_AUTO if name == "auto" else parameters.FIRST_STEPS
                 straggler = parameters.STRAGGLER if name == "slow" else 1
-                run = cluster.train(_code(sync, steps, straggler), name=name)
+                run = cluster.train(_code(sync, first, steps, straggler), name=name)
                 found[name].append((float(run.results[0]), run))
         return found
 
 
-def _code(sync: str, steps: int, straggler: int) -> str:
+def _code(sync: str, first: int, steps: int, straggler: int) -> str:
     names = {
         "COMPUTE": parameters.COMPUTE_SECONDS,
+        "FIRST_STEPS": first,
         "STEPS": steps,
         "STRAGGLER": straggler,
-        "WARM_UP": parameters.WARM_UP,
     }
     lines = [f"{name} = {value}" for name, value in names.items()]
     return "\n".join([*lines, "import farandole as fd", f"SYNC = {sync}", CELL])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Iterable
@@ -20,20 +21,22 @@ from torch.utils.data import DataLoader
 from tests.contract.train_on_ranks import data, end_process, form_world, leave_world, model_for
 
 EPOCHS = 3
+local = functools.partial(fd.sync.local, warmup=0)
+"""The mode ``local`` without its warm-up, which would be as long as these trainings."""
 SAMPLES = 70
 EXACT: dict[str, Sync | str] = {
     "step": "step",
-    "every-step": fd.sync.local(every=1, payload="fp32"),
+    "every-step": local(every=1, payload="fp32"),
     "warmup": fd.sync.local(every=50, warmup=100, payload="fp32"),
 }
 """Modes that give the same result as a step on the whole batch, with stochastic gradient descent."""
 CLOSE: dict[str, Sync | str] = {
     **{
-        f"{payload}-{delay}": fd.sync.local(every=4, delay=delay, payload=payload)
+        f"{payload}-{delay}": local(every=4, delay=delay, payload=payload)
         for payload in ("fp32", "fp16", "int8", "int4")
         for delay in (0, 3)
     },
-    "seldom": fd.sync.local(every=1000),
+    "seldom": local(every=1000),
     "compressed": fd.sync.compressed("fp16"),
 }
 """Modes that train a model that is equal on all ranks at the end of each epoch."""
@@ -57,7 +60,7 @@ def no_change_is_lost(payload: str) -> None:
     parameter = nn.Parameter(torch.zeros(300))
     model = nn.ParameterList([parameter])
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    model, optimizer, _ = fd.prepare(model, optimizer, sync=fd.sync.local(every=3, delay=2, payload=payload))
+    model, optimizer, _ = fd.prepare(model, optimizer, sync=local(every=3, delay=2, payload=payload))
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(300)
     for _ in range(20):
@@ -74,7 +77,7 @@ def statistics_are_pooled() -> None:
     """Train a batch normalization layer on different batches. Its statistics become those of all batches together."""
     model: nn.Module = nn.Sequential(nn.BatchNorm1d(4, momentum=1.0), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    model, optimizer, _ = fd.prepare(model, optimizer, sync=fd.sync.local(every=1000))
+    model, optimizer, _ = fd.prepare(model, optimizer, sync=local(every=1000))
     batches = torch.randn(fd.size(), 1000, 4, generator=torch.Generator().manual_seed(0)) * 3 + 2
     batches[0] += 5
     model(batches[fd.rank()]).sum().backward()
@@ -95,7 +98,7 @@ def a_step_that_one_rank_leaves_out_counts() -> None:
     parameter = nn.Parameter(torch.zeros(4))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
-    sync = fd.sync.local(every=2, delay=1, payload="fp32")
+    sync = local(every=2, delay=1, payload="fp32")
     _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
     for step in range(7):
         optimizer.zero_grad()
@@ -116,7 +119,7 @@ def two_models_are_averaged() -> None:
     for number in range(2):
         model = model_for(number)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        sync = fd.sync.local(every=3, delay=2, payload="fp32")
+        sync = local(every=3, delay=2, payload="fp32")
         model, optimizer, prepared = fd.prepare(model, optimizer, loader if number else None, sync=sync)
         models.append(model)
         optimizers.append(optimizer)
@@ -134,7 +137,7 @@ def different_models_are_refused() -> None:
     model: nn.Module = nn.Linear(4, 3 if last else 2)
     with pytest.raises(UsageError, match=f"rank {fd.size() - 1} has another model than rank 0"):
         fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    for sync in (fd.sync.local(), fd.sync.asynchronous()):
+    for sync in (local(), fd.sync.asynchronous()):
         model = nn.Linear(4, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model, optimizer, _ = fd.prepare(model, optimizer, sync=sync)
@@ -149,7 +152,7 @@ def the_schedule_is_that_of_rank_0() -> None:
     """Give each rank its own learning rate. The interval between averages is the same on all ranks."""
     parameter = nn.Parameter(torch.zeros(4))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    sync = fd.sync.local(every=2, delay=1, schedule="quadratic")
+    sync = local(every=2, delay=1, schedule="quadratic")
     _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
     for step in range(30):
         optimizer.param_groups[0]["lr"] = 1 / (1 + step * (1 + fd.rank()))
@@ -165,7 +168,7 @@ def a_training_resumes_between_two_averages(folder: Path) -> None:
     def prepared() -> tuple[nn.Parameter, torch.optim.Optimizer, State]:
         parameter = nn.Parameter(torch.zeros(4))
         optimizer = torch.optim.SGD([parameter], lr=1.0)
-        sync = fd.sync.local(every=4, delay=0, payload="fp32")
+        sync = local(every=4, delay=0, payload="fp32")
         model, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
         return parameter, optimizer, fd.state(model, optimizer)
 

@@ -51,7 +51,7 @@ def train(cluster, backend, sync, stopped=0):
 
 @pytest.mark.parametrize("backend", ["torch", "horovod"])
 def test_a_local_run_keeps_its_figures(cluster, backend):
-    run, _, difference = train(cluster, backend, "fd.sync.local(every=4, payload='fp32')")
+    run, _, difference = train(cluster, backend, "fd.sync.local(every=4, payload='fp32', warmup=0)")
     assert difference == 0
     assert set(run.info.sync) == {0, 1}
     for figures in run.info.sync.values():
@@ -80,7 +80,7 @@ def test_no_rank_waits_for_a_stopped_one_in_asynchronous_mode(cluster, backend):
 
 
 @pytest.mark.parametrize("backend", ["torch", "horovod"])
-@pytest.mark.parametrize("sync", ["fd.sync.local(every=4, delay=3)", "fd.sync.asynchronous(every=4)"])
+@pytest.mark.parametrize("sync", ["fd.sync.local(every=4, delay=3, warmup=0)", "fd.sync.asynchronous(every=4)"])
 def test_an_elastic_run_goes_on_after_a_rank_was_lost_between_two_exchanges(cluster, tmp_path, backend, sync):
     # Train slowly until the new rank has joined.
     fault = "kill(1, 22); time.sleep(0.3 if fd.size() == 1 else 0)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farandole.ranks.training.sync.modes import DEFAULT_DELAY, Asynchronous, Auto, Compressed, Local
+from farandole.ranks.training.sync.modes import DEFAULT_WARMUP, Asynchronous, Auto, Compressed, Local, default_delay
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -44,8 +44,8 @@ def auto() -> Auto:
     """Choose the mode after the first 30 steps, so that ranks train at 0.95 of their speed without a network.
 
     During these steps, ranks average their parameters after each step and measure how long an average and a step take.
-    Then they use :func:`local` with the shortest interval that reaches this speed, or the fastest one if none does. A
-    notice on the run says which one and why.
+    Then they use :func:`local` with the shortest interval, and with it the least delay, that reaches this speed, or the
+    fastest one if none does. A notice on the run says which one and why.
 
     Returns:
         Auto: a value for ``fd.prepare(..., sync=...)``.
@@ -89,7 +89,12 @@ def finish(optimizer: Optimizer) -> None:
 
 
 def local(
-    *, every: int = 16, delay: int | None = None, payload: str = "fp16", warmup: int = 0, schedule: str = "fixed"
+    *,
+    every: int = 16,
+    delay: int | None = None,
+    payload: str = "fp16",
+    warmup: int = DEFAULT_WARMUP,
+    schedule: str = "fixed",
 ) -> Local:
     """Train on each rank on its own, and average the parameters of all ranks every few steps.
 
@@ -104,7 +109,8 @@ def local(
             ``every - 1`` if that is less. With 0, ranks wait for each average.
         payload (str): ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"``. Ranks send the change of their parameters since
             the last average, and add the rounding error to what they send next.
-        warmup (int): optimizer steps at the start after each of which ranks wait for an average.
+        warmup (int): optimizer steps at the start after each of which ranks wait for an average. Without them, late
+            averages cost more accuracy.
         schedule (str): ``"fixed"``, or ``"quadratic"``, with which the interval grows with the inverse square of the
             learning rate. It is ``every`` until the rate has fallen to half of its highest value.
 
@@ -121,5 +127,5 @@ def local(
         and Streaming DiLoCo with overlapping communication, 2025.
     """
     if delay is None:
-        delay = min(DEFAULT_DELAY, every - 1) if isinstance(every, int) and every > 0 else 0
+        delay = default_delay(every) if isinstance(every, int) and every > 0 else 0
     return Local(every=every, delay=delay, payload=payload, warmup=warmup, schedule=schedule)

@@ -11,8 +11,9 @@ from farandole.suggestions import did_you_mean
 PAYLOADS = ("fp32", "fp16", "int8", "int4")
 COMPRESSIONS = ("fp16", "powersgd")
 SCHEDULES = ("fixed", "quadratic")
-DEFAULT_DELAY = 6
-"""Steps between the start of an average and its use, if the user gives none. An interval of fewer steps has fewer."""
+LONGEST_DELAY = 6
+DEFAULT_WARMUP = 30
+"""Averages that are late cost most accuracy in the first steps, in which parameters change most."""
 
 
 class Sync:
@@ -65,9 +66,9 @@ class Local(Sync):
 
     name: ClassVar[str] = "local"
     every: int = 16
-    delay: int = DEFAULT_DELAY
+    delay: int = LONGEST_DELAY
     payload: str = "fp16"
-    warmup: int = 0
+    warmup: int = DEFAULT_WARMUP
     schedule: str = "fixed"
 
     def __post_init__(self) -> None:
@@ -122,6 +123,11 @@ class Asynchronous(Sync):
 
     def __str__(self) -> str:
         return f"asynchronous, {self.payload} every {self.every} steps"
+
+
+def default_delay(every: int) -> int:
+    """Return the steps from the start of an average to its use, if the user gives none."""
+    return min(LONGEST_DELAY, every - 1)
 
 
 def parsed(sync: object) -> Sync:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from farandole.ranks.training.sync.modes import DEFAULT_DELAY, PAYLOADS, Asynchronous, Local
+from farandole.ranks.training.sync.modes import PAYLOADS, Asynchronous, Local, default_delay
 
 TARGET = 0.95
 """The efficiency that a chosen mode should have."""
@@ -55,7 +55,8 @@ class Conditions:
 def choose(conditions: Conditions, target: float = TARGET) -> Local:
     """Return the mode with the most frequent averages that has the ``target`` efficiency, or else the fastest mode.
 
-    Of two payloads with the same interval, the more precise one is chosen.
+    Of modes with the same interval, the one with the least delay is chosen, and then the one with the most precise
+    payload, because a late average costs more accuracy than a rounded one.
     """
     modes = list(_candidates())
     rated = [(_efficiency(conditions, mode), mode) for mode in modes]
@@ -93,7 +94,7 @@ def predictions(conditions: Conditions, *, forward: float, size: int) -> list[Pr
     ``step`` and ``compressed``. ``size`` is the number of bytes of the parameters in single precision.
     """
     chosen = choose(conditions)
-    modes = {Local(every=every, delay=min(DEFAULT_DELAY, every - 1)) for every in SHOWN_INTERVALS} | {chosen}
+    modes = {Local(every=every, delay=default_delay(every)) for every in SHOWN_INTERVALS} | {chosen}
     return [
         _after_each_step(conditions, 'sync="step"', "fp32", forward, size),
         _after_each_step(conditions, 'sync=fd.sync.compressed("fp16")', "fp16", forward, size),
@@ -147,14 +148,16 @@ def _sent(payload: str, ranks: int, size: int) -> int:
 
 def _argument(mode: Local | Asynchronous) -> str:
     """Return the argument of ``fd.prepare`` for a mode, without the values that are the defaults."""
+    delay = f", delay={mode.delay}" if isinstance(mode, Local) and mode.delay != default_delay(mode.every) else ""
     payload = "" if mode.payload == type(mode).payload else f', payload="{mode.payload}"'
-    return f"sync=fd.sync.{mode.name}(every={mode.every}{payload})"
+    return f"sync=fd.sync.{mode.name}(every={mode.every}{delay}{payload})"
 
 
 def _candidates() -> Iterator[Local]:
     for every in range(1, LONGEST_INTERVAL + 1):
-        for payload in PAYLOADS:
-            yield Local(every=every, delay=min(DEFAULT_DELAY, every - 1), payload=payload)
+        for delay in range(default_delay(every) + 1):
+            for payload in PAYLOADS:
+                yield Local(every=every, delay=delay, payload=payload)
 
 
 def _efficiency(conditions: Conditions, mode: Local) -> float:

@@ -92,7 +92,8 @@ def _overhead(payload: Payload, parameters: torch.Tensor) -> float:
 
 def _sentence(conditions: Conditions, mode: Local, size: int) -> str:
     interval = "after each step" if mode.every == 1 else f"every {mode.every} steps"
-    beside = " beside the training" if mode.delay else ""
+    late = f"{mode.delay} step{'s' if mode.delay > 1 else ''} late"
+    beside = f" beside the training, {late}" if mode.delay else ""
     efficiency = conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload)
     slow = "" if efficiency >= TARGET else f", which is the fastest mode, with {efficiency:.2f} of the speed"
     return (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
 BRIDGE = "fdbench"
 NETWORK = IPv4Network("10.213.77.0/24")
+HOSTS = Path("/etc/netns")
 HERE = NETWORK[254]
 """The address of this machine on the bridge."""
 
@@ -32,16 +35,21 @@ def slow_hosts(count: int, megabits: float) -> Iterator[None]:
         _run("ip", "address", "add", f"{HERE}/{NETWORK.prefixlen}", "dev", BRIDGE)
         _run("ip", "link", "set", BRIDGE, "up")
         for number in range(count):
-            _connect(number, megabits)
+            _connect(number, count, megabits)
         yield
     finally:
         _remove(count)
 
 
-def _connect(number: int, megabits: float) -> None:
+def _connect(number: int, count: int, megabits: float) -> None:
     name, outside = host(number), f"{host(number)}-a"
     inside = ("ip", "-n", name)
     _run("ip", "netns", "add", name)
+    # `ip netns exec` shows this file as /etc/hosts.
+    names = HOSTS / name / "hosts"
+    names.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["127.0.0.1 localhost", *(f"{address(each)} {host(each)}" for each in range(count))]
+    names.write_text("\n".join([*lines, ""]), encoding="utf-8")
     _run("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
     _run("ip", "link", "set", outside, "master", BRIDGE, "up")
     _run(*inside, "address", "add", f"{address(number)}/{NETWORK.prefixlen}", "dev", "eth0")
@@ -54,6 +62,7 @@ def _connect(number: int, megabits: float) -> None:
 def _remove(count: int) -> None:
     for number in range(count):
         subprocess.run(["ip", "netns", "delete", host(number)], capture_output=True, check=False)
+        shutil.rmtree(HOSTS / host(number), ignore_errors=True)
     subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
 
 

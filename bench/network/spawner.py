@@ -7,6 +7,8 @@ import re
 from bench.network.links import address, host
 from spawner_config.local import LocalSpawner
 
+NAMED = 'hostname "$0" && exec "$@"'
+"""A script that gives the machine the name of its first argument, and runs the others as a command."""
 WORKER = re.compile(r"-w([0-9]+)$")
 
 
@@ -18,5 +20,17 @@ class NamespaceSpawner(LocalSpawner):
         if found := WORKER.search(self.name):
             number = int(found[1])
             self.ip = str(address(number))
-            self.cmd = ["nsenter", f"--net=/run/netns/{host(number)}", *self.cmd]
+            self.cmd = [
+                "ip",
+                "netns",
+                "exec",
+                host(number),
+                "unshare",
+                "--uts",
+                "sh",
+                "-c",
+                NAMED,
+                host(number),
+                *self.cmd,
+            ]
         return await super().start()

@@ -61,10 +61,10 @@ def wait_for_server(page: Page, pattern: str, seconds: float) -> None:
 
 
 def open_page(page: Page, url: str, part: str, seconds: float) -> None:
-    """Open a page and wait until a part of it, given as a selector, is visible.
+    """Open a page and wait until the element with the selector ``part`` is visible.
 
-    Chromium aborts requests when a starting container adds a network interface. A page of which a script was aborted
-    stays empty, so it is loaded again.
+    Chromium aborts pending requests when a starting container adds a network interface. If this happens to a request
+    for a script, the page stays empty and is therefore reloaded.
     """
     aborted: list[str] = []
     page.on("requestfailed", lambda request: aborted.append(request.failure or ""))

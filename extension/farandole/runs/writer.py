@@ -292,9 +292,9 @@ class RunFiles:
             raise OSError(errno.ENOENT, "The folder of the run was deleted or moved", str(self.folder))
 
     def _create_folder(self) -> None:
-        """Create the folder under a hidden name, and rename it when it contains ``run.json``.
+        """Create the folder with ``run.json`` under a hidden name, then rename it.
 
-        A reader that finds the folder without this file would report a run that cannot be read.
+        Otherwise, a reader could find the folder without this file and report that the run cannot be read.
         """
         hidden = self.folder.with_name(f".{self.folder.name}.new")
         hidden.mkdir(parents=True, exist_ok=True)

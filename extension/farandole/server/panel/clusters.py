@@ -47,21 +47,21 @@ class Snapshot:
     driver_statuses: Sequence[DriverStatus] = ()
     pending: dict[str, PendingAction] = field(default_factory=dict)
     ended_drivers: Sequence[tuple[float, DriverStatus]] = ()
-    """The drivers that ended during a run, with the time of this. Their ranks may continue the run."""
+    """Drivers that ended during a run, each with the time at which its end was detected. Their ranks may continue."""
     here: Mapping[str, Any] | None = None
     """The resource usage of this notebook server and its child processes, including the ranks of local clusters."""
 
     def record_drivers(self, statuses: Sequence[DriverStatus], now: float) -> None:
-        """Replace the statuses of the drivers by those that were read at the time ``now``."""
+        """Store the statuses of the drivers, which were read at the time ``now``."""
         drivers = [status.driver for status in statuses]
         ended = [(now, status) for status in self.driver_statuses if status.runs and status.driver not in drivers]
         self.ended_drivers = [one for one in (*self.ended_drivers, *ended) if self._may_go_on(*one)]
         self.driver_statuses = statuses
 
     def _may_go_on(self, ended: float, status: DriverStatus) -> bool:
-        """Return whether a worker of a driver that ended at this time has not named its runs since.
+        """Return whether a worker of a driver that ended at the time ``ended`` has not reported its runs since then.
 
-        Local ranks end with their driver.
+        For a local cluster, the result is False, because its ranks end with the driver.
         """
         if status.local:
             return False
@@ -94,7 +94,7 @@ class Snapshot:
     def active_runs(self, cluster: str | None = None) -> set[str]:
         """Return the ids of the active runs on one cluster, or on all clusters if no name is given.
 
-        The runs of an ended driver are active until its workers have named their runs, because they may continue them.
+        After a driver has ended, its runs count as active until its workers have reported which runs they execute.
         """
         members = self.answers if cluster is None else [name for name in self.members(cluster) if name in self.answers]
         ended = [status for at, status in self.ended_drivers if self._may_go_on(at, status)]

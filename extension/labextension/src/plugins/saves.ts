@@ -4,7 +4,7 @@
  * Farandole sets a short interval of automatic saves, because output that is not saved is lost when the page is reloaded.
  * JupyterLab starts the next automatic save even if the previous one is not complete. The second save then detects that the
  * file has changed on disk, and asks the user which version to keep. After a save, JupyterLab marks the notebook as saved,
- * even if it changed during the save, and the next automatic save then leaves out the change.
+ * even if it changed during the save, so the next automatic save would skip the change.
  */
 
 import type { INotebookTracker } from "@jupyterlab/notebook";

@@ -1,4 +1,4 @@
-"""Tests for what the monitor does not know: a run that may be in progress is not deleted, and not announced as lost."""
+"""Tests for runs that may be in progress. They must be neither deleted nor reported as lost."""
 
 from pathlib import Path
 

@@ -50,6 +50,7 @@ ROUTES = (
     Route("POST", "/containers/create", Admission.create_container, ("name",), has_body=True),
     Route("GET", f"/containers/{NAME}(?P<rest>/json)", Admission.container, ("size",)),
     Route("GET", f"/containers/{NAME}(?P<rest>/logs)", Admission.container, LOGS),
+    Route("GET", f"/containers/{NAME}(?P<rest>/stats)", Admission.container, ("stream", "one-shot")),
     Route("POST", f"/containers/{NAME}(?P<rest>/start)", Admission.container),
     Route("POST", f"/containers/{NAME}(?P<rest>/stop)", Admission.container, ("t", "signal")),
     Route("POST", f"/containers/{NAME}(?P<rest>/kill)", Admission.container, ("signal",)),

@@ -39,8 +39,18 @@ def services(name: str) -> dict[str, str]:
     return {f"{name}-hub": "hub", f"{name}-proxy": "proxy"}
 
 
-def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings) -> None:
-    """Configure a hub in a container, with the proxy in another container."""
+def server_prefix(deployment: DockerSettings) -> str:
+    """Return how the names of the servers' containers begin."""
+    return f"{deployment.name}-server"
+
+
+def configure_hub(
+    c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings, *, engine: str = ""
+) -> None:
+    """Configure a hub in a container, with the proxy in another container.
+
+    ``engine`` is the address of the engine that has the containers of all servers, or empty if it has only some.
+    """
     deployment.check_data(profile_set)
     front = Front(https=has_https(os.environ), port=public_port(os.environ), reached_by=open_to_others(os.environ))
     check_together(lambda: check_transport(os.environ), lambda: check_domain(settings, front.reached_by))
@@ -58,7 +68,16 @@ def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deploymen
     )
     # The service listens only in the network `back`, because the hub is in the networks of users as well.
     at = f"http://{BACK}:{OPERATORS_PORT}"
-    configure_operators(c, settings, profile_set, url=at, bind=BACK, memory=deployment.memory)
+    configure_operators(
+        c,
+        settings,
+        profile_set,
+        url=at,
+        bind=BACK,
+        memory=deployment.memory,
+        engine=engine,
+        containers=server_prefix(deployment),
+    )
 
 
 def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
@@ -85,7 +104,7 @@ def configure_servers(
     """Configure all servers; ``finish`` applies the parts of a profile that only this deployment's spawner supports."""
     # With only the deployment's name as prefix, the server of a user named "hub" would get the name of the hub's
     # container.
-    c.DockerSpawner.prefix = f"{deployment.name}-server"
+    c.DockerSpawner.prefix = server_prefix(deployment)
     c.DockerSpawner.escape = slug
     c.DockerSpawner.image = deployment.notebook_image
     c.DockerSpawner.pull_policy = "ifnotpresent"

@@ -58,8 +58,9 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Configure a hub whose servers are containers on the same machine."""
     deployment = DockerSettings.from_environment(os.environ)
-    configure_hub(c, settings, profile_set, deployment)
-    connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
+    engine = os.environ["DOCKER_HOST"]
+    configure_hub(c, settings, profile_set, deployment, engine=engine)
+    connect = partial(docker.APIClient, base_url=engine, version="auto")
     networks = user_networks(c, deployment, UserNetworks, connect())
     # Set these as class attributes, because traitlets would copy a configured value for each spawner, while all
     # spawners must share the same objects.

@@ -63,11 +63,14 @@ def configure_operators(
     bind: str,
     memory: str | None = None,
     local: bool = False,
+    engine: str = "",
+    containers: str = "",
 ) -> None:
     """Configure the service; raises `SettingsError`.
 
     ``url`` is the address at which the proxy reaches the service, ``bind`` the host or address at which the service
-    listens, and ``memory`` the limit of servers whose profile has none.
+    listens, and ``memory`` the limit of servers whose profile has none. ``engine`` and ``containers`` are those of
+    `Site`.
     """
     ours = OperatorSettings.from_environment(os.environ)
     site = Site(
@@ -78,6 +81,8 @@ def configure_operators(
         },
         limits=profile_set.limits.model_dump(),
         local=local,
+        engine=engine,
+        containers=containers,
         secure=bool((c.JupyterHub.get("tornado_settings") or {}).get("cookie_options", {}).get("secure")),
         danger=DANGER if settings.one_origin else "",
     )

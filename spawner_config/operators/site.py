@@ -33,6 +33,8 @@ class Site:
     - ``profiles``: the sizes of servers; the first is the default
     - ``limits``: the limits for each user
     - ``local``: whether servers are processes of this machine, so that their memory and homes can be measured
+    - ``engine``: the address of the engine that tells the memory of servers, or an empty string
+    - ``containers``: how the names of the servers' containers begin
     - ``secure``: whether browsers may send cookies only over HTTPS
     - ``danger``: what the page warns of, or an empty string
     """
@@ -41,6 +43,8 @@ class Site:
     profiles: Mapping[str, Size]
     limits: Mapping[str, int]
     local: bool
+    engine: str = ""
+    containers: str = ""
     secure: bool = False
     danger: str = ""
 

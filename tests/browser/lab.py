@@ -24,6 +24,9 @@ THEMES = "JupyterLab Dark", "JupyterLab Light"
 DESKTOP: ViewportSize = {"width": 1400, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 
+NOTEBOOK = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook"
+"""The visible notebook. JupyterLab also restores the tabs of the user's last page, such as those of earlier tests."""
+
 AXE = Path(__file__).parents[2] / "extension/labextension/node_modules/axe-core/axe.min.js"
 FAULTS = """async (parts) => (await axe.run(document.querySelectorAll(parts))).violations
     .filter(({impact}) => impact === "serious" || impact === "critical")
@@ -179,12 +182,12 @@ class Lab:
         return cell
 
     def cell(self, index: int) -> Locator:
-        """Return the cell with this index, counted from 0."""
-        return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+        """Return the cell of the visible notebook with this index, counted from 0."""
+        return self.page.locator(f"{NOTEBOOK} .jp-Cell").nth(index)
 
     def cell_with(self, text: str) -> Locator:
-        """Return the first cell that contains this text."""
-        return self.page.locator(".jp-Notebook .jp-Cell", has_text=text).first
+        """Return the first cell of the visible notebook that contains this text."""
+        return self.page.locator(f"{NOTEBOOK} .jp-Cell", has_text=text).first
 
 
 def open_panel(lab: Lab) -> Locator:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 REASON = "The machine restarts."
 
 
-def check_stop(hub: RemoteHub, user: str, *, profile: str, memory: str) -> None:
-    """Check that an operator sees a server with its limits and stops it, and that its user reads who did so and why."""
+def check_stop(hub: RemoteHub, user: str, *, profile: str, memory: str, measured: bool = False) -> None:
+    """Check that an operator sees a server with its limits and stops it, and that its user reads who did so and why.
+
+    ``measured`` says whether the hub knows the memory in use.
+    """
     own, operators = hub.browser(user), hub.browser(ADMIN)
     assert own.has_notebook()
     assert page_of(hub, own).status_code == 403
@@ -29,8 +32,8 @@ def check_stop(hub: RemoteHub, user: str, *, profile: str, memory: str) -> None:
     assert answer.status_code == 200
     assert "notebook servers and" in answer.text
     row = row_of(answer.text, user)
-    # A hub in containers or pods measures neither the memory in use nor the homes.
-    for text in ("notebook", "running", profile, f"limit {size_text(memory_bytes(memory))}"):
+    limit = size_text(memory_bytes(memory))
+    for text in ("notebook", "running", profile, f"MiB of {limit}" if measured else f"limit {limit}"):
         assert text in row, row
     answer = act(hub, operators, "stop", user=user, text=REASON)
     assert f"Stopped servers of {user}: notebook." in answer.text

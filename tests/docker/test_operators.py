@@ -15,4 +15,4 @@ USER = "olympia"
 def test_a_user_sees_runs_and_templates_and_who_stopped_the_server_and_why(stack: Stack) -> None:
     stack.browser(USER).start_notebook("small")
     check_runs_page(stack, USER)
-    check_stop(stack, USER, profile="small", memory="700M")
+    check_stop(stack, USER, profile="small", memory="700M", measured=True)

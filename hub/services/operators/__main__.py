@@ -17,6 +17,7 @@ from tornado.log import enable_pretty_logging
 from tornado.web import Application
 
 from hub.services.operators.client import HubClient
+from hub.services.operators.containers import ContainerMeasures
 from hub.services.operators.handlers import routes
 from hub.services.operators.office import Office
 from spawner_config.operators.notices import Notices
@@ -54,6 +55,8 @@ def make_office(environ: Mapping[str, str]) -> Office:
 
 
 def _measuring(site: Site) -> Measuring | None:
+    if site.engine:
+        return ContainerMeasures(site.engine, site.containers)
     if not site.local:
         return None
     # The hub's image lacks psutil, which only the measurements of local processes need.

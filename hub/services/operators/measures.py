@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from jupyterhub.slugs import safe_slug
@@ -15,7 +15,7 @@ from hub.process import processes_of
 from hub.services.operators.usage import Measures
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 HOMES_SECONDS = 600.0
@@ -45,10 +45,10 @@ class LocalMeasures:
         self._state = state
         self._homes = Homes(state)
 
-    async def of(self, users: Collection[str]) -> Measures:
+    async def of(self, models: Sequence[dict[str, Any]]) -> Measures:
         """Return the memory of all servers, and the homes of these users as far as they are known."""
         memory = await asyncio.to_thread(memory_of_servers, self._state)
-        return Measures(memory=memory, homes=self._homes.sizes(users))
+        return Measures(memory=memory, homes=self._homes.sizes([model["name"] for model in models]))
 
 
 class Homes:

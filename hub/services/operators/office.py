@@ -7,12 +7,12 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hub.services.operators.usage import Measures, Usage, User, users_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
     from jinja2 import Template
 
@@ -28,8 +28,8 @@ MOST_OUTCOMES = 100
 class Measuring(Protocol):
     """Measures what servers and homes use."""
 
-    async def of(self, users: Collection[str]) -> Measures:
-        """Return the memory of all servers, and the homes of these users."""
+    async def of(self, models: Sequence[dict[str, Any]]) -> Measures:
+        """Return the memory of the servers, and the homes, of the users in the hub's answer."""
 
 
 class Outcomes:
@@ -77,8 +77,7 @@ class Office:
     async def users(self, *, active: bool = False) -> list[User]:
         """Return who uses what: all users, or those with a server."""
         models = await self.client.users(active=active)
-        names = [model["name"] for model in models]
-        measures = await self.measuring.of(names) if self.measuring else Measures(memory={}, homes={})
+        measures = await self.measuring.of(models) if self.measuring else Measures(memory={}, homes={})
         return users_of(models, self.site, measures, datetime.now(UTC))
 
     async def usage(self) -> Usage:

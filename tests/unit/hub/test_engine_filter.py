@@ -432,7 +432,14 @@ async def test_large_bodies_are_refused_even_in_chunks(client: Client) -> None:
         assert "larger than" in (await answer.json())["message"]
 
 
-ACTIONS = [("GET", "/json"), ("GET", "/logs"), ("POST", "/start"), ("POST", "/stop"), ("POST", "/kill")]
+ACTIONS = [
+    ("GET", "/json"),
+    ("GET", "/logs"),
+    ("GET", "/stats"),
+    ("POST", "/start"),
+    ("POST", "/stop"),
+    ("POST", "/kill"),
+]
 ACTIONS += [("POST", "/wait"), ("DELETE", "")]
 
 

@@ -30,7 +30,8 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
         lines.append(f"{label(others)} waited for it and {'was' if len(others) == 1 else 'were'} released.")
     return kind(
         f"{doing} failed on " + "\n".join(lines),
-        traceback="\n".join("\n".join(group[0].traceback) for group in causes),
+        # Errors such as UsageError have a traceback of one line, which the message already contains.
+        traceback="\n".join("\n".join(group[0].traceback) for group in causes if len(group[0].traceback) > 1),
         ranks=tuple(sorted(shown)),
     )
 

@@ -84,7 +84,7 @@ def _to_float(key: str, value: Any) -> float:
 def _whole(key: str, value: Any) -> int:
     number = value
     if isinstance(value, dict):
-        raise ReportError(f"fd.report: metrics have names, and {key} is a dict; write fd.report(**values).")
+        raise ReportError(f"fd.report: metrics are given by name, and the {key} is a dict; write fd.report(**values).")
     if not isinstance(value, Integral) and callable(getattr(value, "item", None)) and _elements(value) == 1:
         number = value.item()
     if isinstance(number, bool) or not isinstance(number, Integral):

@@ -1,5 +1,7 @@
 """Tests that the errors of many ranks are combined into a single exception."""
 
+from dataclasses import replace
+
 import pytest
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.replies import UNANSWERED, Reply
@@ -33,6 +35,13 @@ def test_the_same_error_on_all_ranks_is_one_error():
     assert str(error) == "the cell failed on ranks 0-7: SyntaxError: invalid syntax"
     assert error.traceback.count("Traceback of rank") == 1
     assert error.ranks == tuple(range(8))
+
+
+def test_an_error_without_a_traceback_is_shown_once():
+    reply = replace(failed(0, "UsageError", "call it otherwise"), traceback=("UsageError: call it otherwise",))
+    assert rank_error([reply])._render_traceback_() == [
+        "RankError: the cell failed on rank 0 (worker c-w0): UsageError: call it otherwise"
+    ]
 
 
 def test_one_rank_that_failed_is_named_with_its_worker():

@@ -229,7 +229,7 @@ def test_a_step_that_is_too_large_or_small_for_its_column_is_refused(key, value)
 
 
 def test_metrics_without_names_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ReportError, match=r"metrics have names, and step is a dict; write fd.report\(\*\*values\)"):
+    with pytest.raises(ReportError, match=r"by name, and the step is a dict; write fd.report\(\*\*values\)"):
         report({"loss": 1.0})  # type: ignore[arg-type]
     with pytest.raises(ReportError, match=r"not 0.5 \(float\). Give metrics names, e.g. fd.report\(step=step"):
         report(0.5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A JupyterHub application that serves the hub's pages only on the hub's own host.
+"""A JupyterHub application that serves the hub's pages only on the hub's own host, and survives services that fail.
 
 JupyterHub itself answers on every host. A login on a user's host would set the hub's cookie for that host, where the
 user's own pages could use it.
@@ -24,6 +24,8 @@ from spawner_config.origins.navigations import (
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 MISDIRECTED = 421
@@ -35,7 +37,10 @@ INTERNAL = ("api/", "health", "error/", "metrics")
 
 
 class FarandoleHub(JupyterHub):  # type: ignore[misc]
-    """JupyterHub with additional handlers that protect the hub's host if users have separate hosts."""
+    """JupyterHub with additional handlers that protect the hub's host if users have separate hosts.
+
+    It also starts without its services if they are not ready.
+    """
 
     def init_tornado_application(self) -> None:
         """Create the application, and put the rules that protect the hub's host before all other rules."""
@@ -60,6 +65,16 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
                 ", ".join(moved),
             )
         return checked
+
+    async def start_service(self, service_name: str, service: Any, ssl_context: ssl.SSLContext | None = None) -> bool:
+        """Start a service, and continue without a service of ours that fails or takes longer than its timeout.
+
+        JupyterHub would exit, and with it all requests, although it later starts a service again that has exited.
+        """
+        ready: bool = await super().start_service(service_name, service, ssl_context)
+        if not ready and service.managed:
+            self.log.error("The hub continues without the service %r until the service is ready", service_name)
+        return ready or service.managed
 
 
 def servers_of_another_address(db: Any, users: Any) -> list[str]:

@@ -215,6 +215,18 @@ async def test_servers_that_a_new_address_has_broken_are_named(application, proc
             assert said.endswith(f"cannot use them: {broken}")
 
 
+@pytest.mark.parametrize(("command", "timeout"), [(["false"], 30), (["sleep", "60"], 1)])
+async def test_the_hub_starts_without_a_service_that_fails_or_is_slow(application, command, timeout, caplog):
+    async with running(application):
+        service = application._service_map["operators"]
+        service.command, service.timeout = command, timeout
+        try:
+            assert await application.start_service("operators", service)
+        finally:
+            await service.stop()
+    assert "The hub continues without the service 'operators'" in caplog.text
+
+
 class Engine(http.server.BaseHTTPRequestHandler):
     """A container engine without any containers or networks."""
 

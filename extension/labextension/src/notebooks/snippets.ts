@@ -65,7 +65,7 @@ loader = DataLoader(data, batch_size=hp["batch"], shuffle=True)
 model, optimizer, loader = fd.prepare(model, optimizer, loader)
 
 step = 0
-for epoch in range(hp["epochs"]):
+for epoch in fd.track(range(hp["epochs"]), name="epochs"):
     for x, y in fd.track(loader, name=f"epoch {epoch + 1}"):
         optimizer.zero_grad()
         predicted = model(x)

@@ -65,18 +65,29 @@ def test_a_template_has_one_cell_of_parameters_and_gives_them_to_the_ranks(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_run_of_a_template_records_the_learning_rate_with_which_it_trains(name):
-    runs = [ast.parse(python_of(cell)) for cell in code_cells(name) if source(cell).startswith("%%distributed_train")]
-    assert runs
-    for run in runs:
-        [recorded] = [
+def test_the_runs_of_a_template_record_all_parameters_with_which_they_train(name):
+    [push] = [source(cell) for cell in code_cells(name) if source(cell).startswith("%push")]
+    code = "\n".join(ast.unparse(ast.parse(python_of(cell))) for cell in code_cells(name))
+    recorded = {}
+    for cell in code_cells(name):
+        if not source(cell).startswith("%%distributed_train"):
+            continue
+        run = ast.parse(python_of(cell))
+        [call] = [
             node for node in ast.walk(run) if isinstance(node, ast.Call) and ast.unparse(node.func) == "fd.config"
         ]
-        names = {keyword.arg: ast.unparse(keyword.value) for keyword in recorded.keywords}
-        assert names["lr"] == "LEARNING_RATE"
+        recorded |= {ast.unparse(keyword.value): keyword.arg for keyword in call.keywords}
         # A value from `--config` replaces the recorded one, so the cell trains with what `fd.config` returns.
-        assert all(ast.unparse(run).count(each) == 1 for each in names.values())
-        assert all(f"hp['{each}']" in ast.unparse(run) for each in names)
+        assert all(ast.unparse(run).count(ast.unparse(keyword.value)) == 1 for keyword in call.keywords)
+    assert recorded.keys() == set(push.removeprefix("%push ").split(", "))
+    assert all(f"hp['{each}']" in code for each in recorded.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loops_of_a_template_are_tracked_so_that_the_page_shows_the_time_left(name):
+    code = "\n".join(ast.unparse(ast.parse(python_of(cell))) for cell in code_cells(name))
+    assert "for epoch in fd.track(range(hp['epochs']), name='epochs'):" in code
+    assert code.count("fd.track(") == 2
 
 
 def is_read(node):

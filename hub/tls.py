@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from hub.doctor.address.certificate import CertificateError, check_pair, expires, uncovered
+from hub.doctor.address.certificate import CertificateError, check_pair, expires, local_text, uncovered
 from spawner_config.settings import Settings, SettingsError
 
 FOLDER = Path("/run/tls")
@@ -24,7 +24,7 @@ def main(command: list[str], folder: Path = FOLDER) -> NoReturn:
     except CertificateError as exc:
         sys.exit(f"No HTTPS: {exc}")
     try:
-        print(f"The certificate is good until {expires(folder):%Y-%m-%d}.", flush=True)
+        print(f"The certificate is good until {local_text(expires(folder))}.", flush=True)
         _warn_of_names(folder)
     except CertificateError as exc:
         # Start the server anyway. Browsers warn about the certificate too, but the administrator can continue past the

@@ -21,8 +21,12 @@ STYLE = """<style>
 </style>"""
 
 
-def options_form(profile_set: ProfileSet, spawner: Any) -> str:
-    """Return the HTML of the options form."""
+def options_form(profile_set: ProfileSet, spawner: Any, *, memory: str | None = None) -> str:
+    """Return the HTML of the options form.
+
+    ``memory`` is the memory limit of profiles without a limit of their own; None if the servers are local processes,
+    which have no limit.
+    """
     if is_worker(spawner.name):
         return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"
     chosen = spawner.user_options.get("profile", profile_set.default.name)
@@ -30,7 +34,10 @@ def options_form(profile_set: ProfileSet, spawner: Any) -> str:
     chosen = profile_set.default.name if gone else chosen
     # A GPU pool exists only if servers run in containers on one machine.
     pool: GpuPool | None = getattr(spawner, "gpu_pool", None)
-    buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in profile_set.profiles)
+    buttons = "\n".join(
+        _button(profile, describe_size(profile, pool, memory=memory), checked=profile.name == chosen)
+        for profile in profile_set.profiles
+    )
     wait = _wait_box(spawner) if pool and any(profile.gpus for profile in profile_set.profiles) else ""
     return f'{STYLE}\n<fieldset>\n<legend class="h5">Profile</legend>\n{gone}{buttons}\n{wait}</fieldset>'
 
@@ -41,14 +48,17 @@ def options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:
     return {**profile, "wait": True} if form.get("wait") else profile
 
 
-def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
-    """Describe the size of a profile's servers, including the number of GPUs that are currently free."""
+def describe_size(profile: Profile, pool: GpuPool | None = None, *, memory: str | None = None) -> str:
+    """Describe the size of a profile's servers, including the number of GPUs that are currently free.
+
+    ``memory`` is that of `options_form`.
+    """
     parts = [f"{profile.ranks} rank{'s' if profile.ranks > 1 else ''} per worker"]
-    if profile.cpus is not None:
-        parts.append(f"{profile.cpus:g} CPU{'s' if profile.cpus > 1 else ''}")
-    if profile.memory is not None:
-        # "4G" means 4 GiB, as in Docker and JupyterHub.
-        parts.append(f"{profile.memory[:-1]} {profile.memory[-1]}iB memory")
+    cpus = profile.cpus
+    parts.append("no CPU limit" if cpus is None else f"{cpus:g} CPU{'s' if cpus > 1 else ''}")
+    limit = memory and (profile.memory or memory)
+    # "4G" means 4 GiB, as in Docker and JupyterHub.
+    parts.append(f"{limit[:-1]} {limit[-1]}iB memory" if limit else "no memory limit")
     if profile.gpus:
         kind = f" {profile.gpu_class}" if profile.gpu_class else ""
         parts.append(f"{profile.gpus} GPU{'s' if profile.gpus > 1 else ''}{kind}")
@@ -73,9 +83,9 @@ def _wait_box(spawner: Any) -> str:
     )
 
 
-def _button(profile: Profile, pool: GpuPool | None, *, checked: bool) -> str:
+def _button(profile: Profile, size: str, *, checked: bool) -> str:
     return (
         f'<label class="farandole-profile"><input type="radio" name="profile" value="{escape(profile.name)}"'
         f"{' checked' if checked else ''}><span><strong>{escape(profile.name)}</strong> {escape(profile.description)}"
-        f"<small>{escape(describe_size(profile, pool))}</small></span></label>"
+        f"<small>{escape(size)}</small></span></label>"
     )

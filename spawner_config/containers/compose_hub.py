@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spawner_config.access.transport import check_transport
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
 from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
+from spawner_config.form import options_form
 from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.certificates import admit_certificates
@@ -111,6 +113,7 @@ def configure_servers(
     c.DockerSpawner.use_internal_ip = True
     c.DockerSpawner.notebook_dir = HOME
     c.DockerSpawner.volumes = {f"{deployment.name}-home-{{username}}": HOME}
+    c.Spawner.options_form = partial(options_form, profile_set, memory=deployment.memory)
     c.Spawner.poll_interval = 5
     c.Spawner.start_timeout = START_SECONDS
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.slugs import safe_slug
 
 from spawner_config.deployment import HOME, Front, configure_proxied_hub
+from spawner_config.form import options_form
 from spawner_config.kubernetes.pod_volumes import VolumePlan
 from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
 from spawner_config.kubernetes.profiles import PodNeeds
@@ -86,6 +88,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
     # `FarandoleKubeSpawner.concurrent_starts` replaces this limit, which would also count servers in a queue.
     c.JupyterHub.concurrent_spawn_limit = 0
     configure_pods(c, deployment)
+    c.Spawner.options_form = partial(options_form, profile_set, memory=deployment.memory)
     c.Spawner.poll_interval = 3
     c.Spawner.apply_user_options = OptionsHook(
         profile_set,

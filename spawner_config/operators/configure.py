@@ -7,13 +7,12 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from markupsafe import Markup, escape
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from spawner_config.access.secret_rules import MAKE_TOKEN, token_weakness
 from spawner_config.lifecycle.idle import KEPT
 from spawner_config.models import Variables
-from spawner_config.operators.notices import Notices
+from spawner_config.operators.notices import Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
 from spawner_config.origins.hosts import DANGER
 from spawner_config.pages import show
@@ -99,16 +98,16 @@ def configure_operators(
 
 
 class NoticesOfUser:
-    """The HTML of a user's notices above the hub's pages. JupyterHub calls it for each page."""
+    """A user's notices above the hub's pages. JupyterHub calls it for each page."""
 
     def __init__(self, notices: Notices) -> None:
         """Show these notices."""
         self._notices = notices
 
-    def __call__(self, user: Any) -> Markup:
+    def __call__(self, user: Any) -> list[Notice]:
         """Return the notices of the logged-in user, newest first; JupyterHub passes None without a login."""
         found = [] if user is None else self._notices.of(user.name, since=created(user))
-        return Markup("<br>").join(escape(notice.sentence) for notice in reversed(found))
+        return found[::-1]
 
 
 def created(user: Any) -> datetime | None:

@@ -33,13 +33,17 @@ class Notice:
     servers: tuple[str, ...] = ()
 
     @property
+    def when(self) -> str:
+        """The time of the notice as text, such as 2026-12-02 08:00 UTC."""
+        return f"{self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+    @property
     def sentence(self) -> str:
-        """The notice as one line of text."""
-        when = f"{self.at:%Y-%m-%d %H:%M} UTC"
+        """The notice as one line of text, without its time."""
         if not self.servers:
-            return f"{when}, message from {self.by}: {self.text}"
+            return f"message from {self.by}: {self.text}"
         names = ", ".join(f"the server {name}" if name else "your notebook server" for name in self.servers)
-        return f"{when}: {self.by} stopped {names}. Reason: {self.text}"
+        return f"{self.by} stopped {names}. Reason: {self.text}"
 
 
 class Notices:

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,9 @@ from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
 from farandole.runs.view import view_of
+from farandole.server.panel.charts import Charts
 from farandole.server.panel.runs import Filter, RunIndex
+from farandole.server.panel.table.table import Table
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -100,7 +103,7 @@ def test_series_equal_those_in_the_folder(store: RunStore) -> None:
         assert old == stored["series"]
     same = ("id", "name", "status", "ended", "error", "notices", "backend", "size", "elapsed")
     assert {key: made[key] for key in same} == {key: kept[key] for key in same}
-    assert set(made) == set(kept) | {"seconds_left", "reports", "output_bytes"}
+    assert set(made) == set(kept) | {"seconds_left", "reports", "output_bytes", "warnings"}
     assert {key for row in made["ranks"] for key in row} == {key for row in kept["ranks"] for key in row}
     [loss] = [series for series in made["series"] if series["name"] == "loss"]
     assert (loss["x_label"], loss["bad_x"]) == ("step", [3])
@@ -180,6 +183,21 @@ def test_the_panel_lists_old_runs(store: RunStore, tmp_path: Path) -> None:
         "cell": "cell-3",
         "resumed_from": None,
     }
+
+
+def test_the_page_of_runs_shows_old_runs(store: RunStore, tmp_path: Path) -> None:
+    table, give_up = Table(RunIndex(store.folder, tmp_path), Charts()), time.monotonic() + 30
+    page = table.page(active=[], wanted=Filter(), sort="started")
+    while not page["complete"] and time.monotonic() < give_up:
+        page = table.page(active=[], wanted=Filter(), sort="started")
+    assert [run["name"] for run in page["runs"]] == ["lost-elastic", "lost", "broken", "whole", "fails", "reports"]
+    row = page["runs"][-1]
+    losses = [loss for loss in LOSSES if not math.isnan(loss)]
+    assert row["series"]["loss"]["last"] == pytest.approx(losses[-1], rel=1e-3)
+    assert row["series"]["loss"]["lowest"] == pytest.approx(min(losses), rel=1e-3)
+    assert row["bytes"] is not None
+    assert row["bytes"] > 0
+    assert (row["config"], row["tags"], row["notes"]) == ({}, [], "")
 
 
 @pytest.fixture

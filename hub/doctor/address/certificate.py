@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ def readable_by(path: Path, user: int = USER) -> bool:
 def expires(folder: Path) -> datetime:
     """Return when the certificate expires; raises `CertificateError` if clients already refuse the certificate."""
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(_read(folder)["notAfter"])), UTC)
+
+
+def local_text(time: datetime) -> str:
+    """Return a time in this machine's zone, such as 2026-12-02 15:00 UTC+07:00.
+
+    `farandole.times`, which writes times in the same form, is not installed where `make doctor` runs.
+    """
+    local = time.astimezone()
+    return f"{local.astimezone(timezone(local.utcoffset() or timedelta(0))):%Y-%m-%d %H:%M %Z}"
 
 
 def uncovered(folder: Path, domain: str, *, users: bool) -> list[str]:

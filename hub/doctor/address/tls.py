@@ -14,6 +14,7 @@ from hub.doctor.address.certificate import (
     CertificateError,
     check_pair,
     expires,
+    local_text,
     readable_by,
     uncovered,
 )
@@ -113,5 +114,5 @@ def _judge_pair(folder: Path, domain: str, *, users: bool) -> Finding:
             "Get a certificate for the hub's host and all names below it (a wildcard), or set COMPOSE_PROFILES=caddy.",
         )
     if end - datetime.now(UTC) < SOON:
-        return warning(CHECK, f"{folder / CERTIFICATE} ends at {end:%Y-%m-%d %H:%M} UTC.", "Replace it in time.")
-    return ok(CHECK, f"{folder / CERTIFICATE} is valid until {end:%Y-%m-%d %H:%M} UTC")
+        return warning(CHECK, f"{folder / CERTIFICATE} ends at {local_text(end)}.", "Replace it in time.")
+    return ok(CHECK, f"{folder / CERTIFICATE} is valid until {local_text(end)}")

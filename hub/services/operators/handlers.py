@@ -20,7 +20,7 @@ from hub.services.operators.metrics import UsageCollector, exposition
 from spawner_config.operators.notices import MOST_CHARACTERS, Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hub.services.operators.office import Office
 
@@ -72,6 +72,15 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
         app_log.info("%s: %s", self.operator, outcome)
         key = self.office.outcomes.keep(self.operator, outcome)
         self.redirect(url_concat(self.hub_auth.base_url, {"outcome": key}), status=HTTPStatus.SEE_OTHER)
+
+    def change_notices(self, change: Callable[[], None]) -> str:
+        """Change the notices on the disk. Return an empty text, or why it failed; a full disk must stop no action."""
+        try:
+            change()
+        except OSError as exc:
+            app_log.error("Notices cannot be written: %s", exc)
+            return f"The text for the user is not kept ({exc.strerror}). Check the free space for the hub's state."
+        return ""
 
 
 @contextmanager
@@ -126,12 +135,12 @@ class StopHandler(OperatorHandler):
             return
         # The notice comes first, so that no server is stopped without one if this process ends.
         notice = Notice(by=self.operator, at=datetime.now(UTC), text=text, servers=running)
-        self.office.notices.add(name, notice)
+        unkept = self.change_notices(lambda: self.office.notices.add(name, notice))
         refusals = await asyncio.gather(*(self._stop(name, server) for server in running))
         stopped = tuple(server for server, refusal in zip(running, refusals, strict=True) if refusal is None)
-        if stopped != running:
-            self.office.notices.correct(name, notice, stopped)
-        self.back(_outcome(name, stopped, [refusal for refusal in refusals if refusal]))
+        if stopped != running and not unkept:
+            unkept = self.change_notices(lambda: self.office.notices.correct(name, notice, stopped))
+        self.back(" ".join([_outcome(name, stopped, [refusal for refusal in refusals if refusal]), unkept]).strip())
 
     async def _stop(self, user: str, server: str) -> str | None:
         """Stop a server; return None, or the hub's reason why it does not stop."""
@@ -160,8 +169,8 @@ class MessageHandler(OperatorHandler):
         if not known:
             self.back(f"There is no user {name!r}.")
             return
-        self.office.notices.add(name, Notice(by=self.operator, at=datetime.now(UTC), text=text))
-        self.back(f"Left a message for {name}.")
+        notice = Notice(by=self.operator, at=datetime.now(UTC), text=text)
+        self.back(self.change_notices(lambda: self.office.notices.add(name, notice)) or f"Left a message for {name}.")
 
 
 class MetricsHandler(OperatorHandler):

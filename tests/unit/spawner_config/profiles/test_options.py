@@ -127,12 +127,19 @@ def test_a_second_start_does_not_keep_the_options_of_the_first() -> None:
 
 
 def test_the_form_escapes_and_marks_the_default() -> None:
-    form = options_form(PROFILE_SET, spawner(""))
+    form = options_form(PROFILE_SET, spawner(""), memory="4G")
     assert 'value="cpu" checked' in form
     assert "&lt;b&gt;plain" in form
+    assert "1 rank per worker · no CPU limit · 4 GiB memory" in form
     assert "2 ranks per worker · 2 CPUs · 1 GiB memory" in form
     assert options_from_form({"profile": ["pair"], "_xsrf": ["x"]}) == {"profile": "pair"}
     assert options_from_form({}) == {}
+
+
+def test_the_form_promises_no_memory_limit_where_servers_have_none() -> None:
+    form = options_form(PROFILE_SET, spawner(""))
+    assert "2 ranks per worker · 2 CPUs · no memory limit" in form
+    assert "GiB memory" not in form
 
 
 def test_the_form_shows_that_the_last_profile_no_longer_exists() -> None:

@@ -15,7 +15,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, HTTPError
 
 from hub.services.operators.client import HubClient, HubRefusedError
-from hub.services.operators.handlers import MetricsHandler, StopHandler, UsageHandler
+from hub.services.operators.handlers import MessageHandler, MetricsHandler, StopHandler, UsageHandler
 from hub.services.operators.office import MOST_OUTCOMES, Office, Outcomes
 from spawner_config.operators.notices import Notices
 from spawner_config.operators.site import Site, Size
@@ -70,6 +70,11 @@ class Stop(StopHandler):
         """Accept the requests of these tests."""
 
 
+class Message(MessageHandler):
+    def check_xsrf_cookie(self) -> None:
+        """Accept the requests of these tests."""
+
+
 class Usage(UsageHandler):
     @property
     def xsrf_token(self) -> bytes:
@@ -87,7 +92,7 @@ async def service(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The address of the pages for this hub."""
     options = {"base_url": "/", "hub_prefix": "/hub/", "_persist_url_token_if_set": lambda _handler: None}
     auth = SimpleNamespace(get_user=hub.get_user, **options)
-    for handler in (UsageHandler, Stop):
+    for handler in (UsageHandler, Stop, Message):
         monkeypatch.setattr(handler, "hub_auth", auth)
     monkeypatch.setattr("jupyterhub.services.auth.HubAuthenticated.check_hub_user", lambda _self, model: model)
     size = Size(ranks=1, gpus=0, memory=None)
@@ -100,7 +105,9 @@ async def service(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
     shared = {"office": office}
     metrics = ("/metrics", MetricsHandler, {**shared, "tokens": auth})
-    server = HTTPServer(Application([("/", Usage, shared), ("/stop", Stop, shared), metrics]))
+    server = HTTPServer(
+        Application([("/", Usage, shared), ("/stop", Stop, shared), ("/message", Message, shared), metrics])
+    )
     sock, port = bind_unused_port()
     server.add_socket(sock)
     yield f"http://127.0.0.1:{port}"
@@ -143,6 +150,17 @@ async def test_the_notice_names_only_the_servers_that_did_stop(
     assert (await ask(f"{service}/stop", user="ada", text="Bye.")).code == 303
     assert len(hub.told) == 2
     assert [notice.servers for notice in hub.notices.of("ada")] == left
+
+
+async def test_a_full_disk_keeps_no_text_but_stops_no_action(service: str, tmp_path: Path) -> None:
+    # Nothing can be written to a folder that is a file.
+    (tmp_path / "notices").write_text("")
+    for action, outcome in (("stop", "Stopped servers of ada: notebook, main-w0. The text"), ("message", "The text")):
+        answer = await ask(f"{service}/{action}", user="ada", text="Bye.")
+        assert answer.code == 303
+        page = await ask(f"{service}{answer.headers['Location']}")
+        kept = "for the user is not kept (Not a directory). Check the free space for the hub's state."
+        assert page.body.decode() == f"Beware. {outcome} {kept}"
 
 
 async def test_metrics_list_only_users_with_servers_and_only_once_for_many_scrapers(hub: Hub, service: str) -> None:

@@ -31,6 +31,7 @@ from images.names import (
     pinned,
     registry_prefix,
     revision,
+    size_text,
     version,
 )
 
@@ -55,8 +56,8 @@ def build(image: Image) -> None:
     size = check_size(image, built)
     for tag in (version(), revision()):
         subprocess.run(["docker", "tag", built, image.tag(tag, registry_prefix())], check=True)
-    limit = f" of at most {image.limit / 1e6:.0f} MB" if image.limit else ""
-    print(f"{image.tag(version(), registry_prefix())}  {size / 1e6:.0f} MB{limit}  {built}", flush=True)
+    limit = f" of at most {size_text(image.limit)}" if image.limit else ""
+    print(f"{image.tag(version(), registry_prefix())}  {size_text(size)}{limit}  {built}", flush=True)
 
 
 def week(now: datetime) -> str:
@@ -129,7 +130,7 @@ def check_size(image: Image, built: str) -> int:
     size = int(json.loads(answer.stdout)[0]["Size"])
     if image.limit and size > image.limit:
         raise BuildError(
-            f"{image.repository} has {size / 1e6:.0f} MB, more than its limit of {image.limit / 1e6:.0f} MB. "
+            f"{image.repository} has {size_text(size)}, more than its limit of {size_text(image.limit)}. "
             "`docker history` shows which step added it; images/slim.py removes unused files."
         )
     return size

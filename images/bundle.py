@@ -16,12 +16,12 @@ from pathlib import Path
 
 from images.doctor import write_doctor
 from images.engine import is_built, run_step
-from images.names import IMAGES, ROOT, Image, registry_prefix, version
+from images.names import IMAGES, ROOT, Image, registry_prefix, size_text, version
 from images.publish import PublishError, built_images, local_tag
 
 FILES = ("docker-compose.yml", ".env.example")
 NOT_WRITTEN = (
-    "No bundle was written. It takes about 1 GB, and the same again during the build; with the image for GPUs five "
+    "No bundle was written. It takes about 1 GiB, and the same again during the build; with the image for GPUs five "
     "times as much. `df -h dist /var/lib/docker` shows the free space."
 )
 
@@ -76,7 +76,7 @@ def main() -> None:
     """Write the bundle into dist/ and print how to use it."""
     path = write_bundle(ROOT / "dist")
     size = path.stat().st_size
-    print(f"{path.relative_to(ROOT)}  {size / 1e6:.0f} MB\nOn the new machine: tar xf {path.name} && {path.stem}/load")
+    print(f"{path.relative_to(ROOT)}  {size_text(size)}\nOn the new machine: tar xf {path.name} && {path.stem}/load")
 
 
 if __name__ == "__main__":

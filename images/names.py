@@ -63,6 +63,11 @@ NOTEBOOK = Image(name="notebook", limit=1_340_000_000)
 NOTEBOOK_CUDA = Image(name="notebook", limit=None, accelerator=CUDA)
 
 
+def size_text(count: int) -> str:
+    """Format a number of bytes in MiB also if it is above 1 GiB, because the images are close to their limits."""
+    return f"{count / 2**20:.0f} MiB"
+
+
 def version() -> str:
     """Return Farandole's version."""
     project = tomllib.loads((ROOT / "extension" / "pyproject.toml").read_text(encoding="utf-8"))

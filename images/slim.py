@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     for library in packages.glob(STRIPPED):
         subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
     compile_all(packages)
-    print(f"{environment}: {before / 1e6:.0f} MB, now {sizes(environment) / 1e6:.0f} MB")
+    print(f"{environment}: {before / 2**20:.0f} MiB, now {sizes(environment) / 2**20:.0f} MiB")
     return 0
 
 

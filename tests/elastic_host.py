@@ -129,7 +129,7 @@ class FakeHost(ElasticHost):
         self.ranks = [Rank(number) for number in range(size)]
         self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
         self.stuck = stuck
-        self.worlds, self.notices, self.released = [], [], []
+        self.worlds, self.notices, self.warnings, self.released = [], [], [], []
         self.group.assign_ranks(self.ranks)
         self.agent = ElasticAgent(self, self.group, options, replace(TIMEOUTS, **timeouts))
 
@@ -173,8 +173,10 @@ class FakeHost(ElasticHost):
     async def release(self, kernels):
         self.released += [kernel.worker.name for kernel in kernels]
 
-    def notify(self, text):
+    def notify(self, text, *, warning=False):
         self.notices.append(text)
+        if warning:
+            self.warnings.append(text)
 
     def assigned(self, workers):
         assert list(workers) == self.worlds[-1]

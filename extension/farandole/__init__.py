@@ -56,9 +56,16 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that ranks never import the driver and the driver never imports torch."""
+    """Import a public name on first use, so that ranks never import the driver and the driver never imports torch.
+
+    Raises AttributeError for any other name.
+    """
     if name not in _HOMES:
-        raise AttributeError(f"module 'farandole' has no attribute {name!r}")
+        from farandole.suggestions import did_you_mean
+
+        text = f"module 'farandole' has no attribute {name!r}.{did_you_mean(name, _HOMES)}"
+        # Without the object, Python adds no suggestion of its own.
+        raise AttributeError(text, name=name, obj=None)
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 COMM_TARGET = "farandole"
 """The comm target for batches of rank messages: ``{"run": id or "", "rank": n, "records": [rank message, ...]}``."""
@@ -143,6 +143,14 @@ class Kind(StrEnum):
     MEMBER = "member"
     """Reports that a rank of an elastic run is waiting for a world or has joined one."""
     NOTICE = "notice"
+    """Contains a sentence for the user as ``text``. If ``warning`` is true, it reports a loss, a hang or a failure."""
+
+
+class Notify(Protocol):
+    """A callback that shows the user a one-sentence notice. A ``warning`` reports a loss, a hang or a failure."""
+
+    def __call__(self, text: str, *, warning: bool = False) -> None:
+        """Show the notice."""
 
 
 COLLECTIVE_ERRORS = frozenset({"HorovodInternalError", "DistBackendError"})

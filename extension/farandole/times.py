@@ -1,4 +1,4 @@
-"""Formats times and durations as text, and parses times. The page's `format.ts` has the same form for durations."""
+"""Formats times and durations as text, and parses times. The page's `format.ts` has the same forms, without a zone."""
 
 from __future__ import annotations
 

@@ -138,6 +138,9 @@ class Lab:
     def open_notebook(self, user: str, name: str) -> None:
         """Open a notebook in JupyterLab and wait for its kernel."""
         self.page.goto(url_of(self.hub.url, f"/user/{user}/lab/tree/{name}"))
+        # JupyterLab first shows the notebooks of the user's last page.
+        shown = self.page.locator("#jp-main-dock-panel .lm-TabBar-tab.lm-mod-current .lm-TabBar-tabLabel")
+        expect(shown).to_have_text(Path(name).name, timeout=60_000)
         self.cell(0).wait_for()
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
 

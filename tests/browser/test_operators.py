@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import expect
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.hub import RunningHub
 
+ZONE = "Asia/Kathmandu"
+"""A time zone that differs from UTC by hours and minutes."""
 USERS = ("bettina", "clara", "dora")
 
 
@@ -47,7 +52,7 @@ def assert_accessible(page: Page) -> None:
 
 def test_an_operator_stops_a_server_with_the_keyboard(hub: RunningHub, chromium: Browser) -> None:
     ARTIFACTS.mkdir(exist_ok=True)
-    with chromium.new_context(color_scheme="light") as olgas, chromium.new_context() as claras:
+    with chromium.new_context(color_scheme="light") as olgas, chromium.new_context(timezone_id=ZONE) as claras:
         page, clara = olgas.new_page(), claras.new_page()
         log_in(page, hub, "olga", "/services/operators/")
         for scheme in ("light", "dark"):
@@ -78,7 +83,12 @@ def test_an_operator_stops_a_server_with_the_keyboard(hub: RunningHub, chromium:
         expect(page.get_by_role("status")).to_have_text("Stopped servers of clara: notebook.", timeout=60_000)
 
         log_in(clara, hub, "clara", "/hub/home")
-        expect(clara.get_by_text("olga stopped your notebook server. Reason: The machine restarts.")).to_be_visible()
+        told = clara.get_by_text("olga stopped your notebook server. Reason: The machine restarts.")
+        expect(told).to_be_visible()
+        at = told.get_by_role("time").first
+        local = datetime.fromisoformat(at.get_attribute("datetime") or "").astimezone(ZoneInfo(ZONE))
+        # The date is left out unless the test runs over midnight.
+        expect(at).to_have_text(re.compile(rf"^({local:%Y-%m-%d} )?{local:%H:%M}$"))
 
 
 def test_an_open_jupyterlab_leads_to_the_reason(hub: RunningHub, chromium: Browser) -> None:

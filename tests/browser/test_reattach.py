@@ -12,7 +12,7 @@ from farandole.runs.store import RunStore
 from playwright.sync_api import expect
 
 from hub.process import processes_of, wait_until
-from tests.browser.lab import places, points, wait_for_points, write_notebook
+from tests.browser.lab import open_panel, places, points, show_tab, wait_for_points, write_notebook
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +140,9 @@ def test_an_elastic_run_is_taken_over_and_survives_the_loss_of_a_rank(hub: Runni
 
     kernel_of(hub, "germain", "main-w1").send_signal(signal.SIGKILL)
     expect(attached).to_contain_text("joined: continuing with 2 ranks", timeout=120_000)
+    expect(attached.locator(".fd-note", has_text="was lost").first).not_to_have_attribute("data-kind", "info")
+    progress = attached.locator(".fd-note", has_text="another driver leads the run now")
+    expect(progress).to_have_attribute("data-kind", "info")
     wait_for_more(attached)
     (home_of(hub, "germain") / "hurry").touch()
     expect(attached.locator(".fd-status")).to_have_text("finished", timeout=60_000)
@@ -179,6 +182,23 @@ def test_a_run_outlives_a_restart_from_the_menu_and_its_dashboard_shows_it_again
     first.get_by_role("button", name="Stop", exact=True).click()
     for dashboard in (first, attached):
         expect(dashboard.locator(".fd-status")).to_have_text("interrupted", timeout=30_000)
+
+    lab.restart_kernel()
+    assert_stop_asks(lab)
+
+
+def assert_stop_asks(lab: Lab):
+    """Check that an idle cluster that no kernel leads asks before it stops, because its ranks may hold variables."""
+    panel = open_panel(lab)
+    show_tab(panel, "Clusters")
+    expect(panel.get_by_role("button", name=re.compile("^led by "))).to_have_count(0, timeout=30_000)
+    panel.get_by_role("button", name="Stop main").click()
+    dialog = lab.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("may hold variables")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    lab.shoot("stop-without-a-kernel")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(panel.get_by_role("region", name="Cluster main").locator(".fd-status").first).to_have_text("ready")
 
 
 def wait_for_more(attached: Locator):

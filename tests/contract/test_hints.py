@@ -80,6 +80,7 @@ def notice_of(cluster, code, flag, **options):
     flag.touch()
     assert run.wait(PATIENCE).status is Status.FINISHED
     [hint] = [notice for notice in run.notices if "waits in" in notice]
+    assert hint in run.info.warnings
     return hint
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from hub.up import NOTEBOOK
 from tests.browser.lab import Lab, points, show, wait_for_points
+from tests.browser.test_runs_page import open_page as open_runs_page
 from tests.docker.remote_lab import administrators_lab
 from tests.docker.stack import ADMIN
 
@@ -64,3 +65,10 @@ def train_in_the_first_notebook(lab: Lab, places: Callable[[], int]) -> None:
     accuracies = re.findall(r"(?:horovod|torch) +2 +([01]\.\d+)", results.inner_text())
     assert len(accuracies) == 3
     assert all(float(accuracy) >= 0.95 for accuracy in accuracies)
+
+    page = open_runs_page(lab)
+    row = page.get_by_role("row").filter(has_text="first-cnn").first
+    for text in ("finished", re.compile(r"\b0\.\d+"), re.compile(r"\d [KM]iB")):
+        expect(row).to_contain_text(text, timeout=CELL_MILLISECONDS)
+    expect(page.get_by_role("columnheader").filter(has_text="loss").first).to_be_visible()
+    lab.shoot("containers-runs")

@@ -58,7 +58,7 @@ VALUE = st.recursive(
 BYTES = st.binary(max_size=64) | VALUE.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 50_000)
 CELLS = st.sampled_from(FILES[:6]) | BYTES
 VIEW_KEYS = (
-    "id", "ended", "notices", "series", "ranks", "progress", "elapsed", "size", "reports", "output_bytes",
+    "id", "ended", "notices", "warnings", "series", "ranks", "progress", "elapsed", "size", "reports", "output_bytes",
 )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ PANEL = st.sampled_from(["state", "runs", "clusters", "table"]) | st.builds(
     SEGMENT | st.just(GOOD),
     st.sampled_from(["", "/series", "/csv", "/logs/0", "/logs/" + "9" * 300, "/stop", "/workers/w/log"]),
 )
-WORKER = st.sampled_from(["worker", "look", "log", "rendezvous", "records"]) | st.builds(
+WORKER = st.sampled_from(["page", "worker", "look", "log", "rendezvous", "records"]) | st.builds(
     "records/{}/{}".format, SEGMENT, SEGMENT
 )
 METHOD = st.sampled_from(["GET", "GET", "POST", "PATCH", "DELETE"])

@@ -185,8 +185,9 @@ async def test_an_idle_journal_sends_heartbeats(worker, rank, tmp_path):
 
 
 async def test_a_run_without_a_journal_is_refused(worker):
-    with pytest.raises(WorkerStartError, match="404"):
+    with pytest.raises(WorkerStartError, match="there is no journal of run no-such-run") as refused:
         await anext(worker.follow("no-such-run", "no-such-kernel", 0))
+    assert refused.value.status == 404
 
 
 async def test_a_server_stopped_during_a_run_saves_unread_messages(tmp_path):

@@ -39,5 +39,6 @@ def test_a_stopped_process_is_reported_and_may_continue(tmp_path, monkeypatch):
         silent = "rank 1 (worker main-w0) has not answered for 6 s: it hangs, its process is stopped"
         assert any(notice.startswith(silent) for notice in run.notices), run.notices
         wait_until(lambda: "rank 1 (worker main-w0) answers again" in run.notices, PATIENCE)
+        assert [notice.startswith(silent) for notice in run.info.warnings] == [True]
         (tmp_path / "end").touch()
         assert run.wait(PATIENCE).status is Status.FINISHED

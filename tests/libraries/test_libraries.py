@@ -33,6 +33,11 @@ farandole.result(weights)
 ORDINARY = ("accelerate_tour", "lightning_trainer")
 """The cells that run in CI. `make release` runs all cells."""
 OTHERS = sorted(CELL.keys() - set(ORDINARY))
+WRITTEN = {
+    "lightning_trainer": ["rank-0/lightning_logs/version_0/checkpoints/epoch=1-step=8.ckpt"],
+    "transformers_trainer": ["rank-0/my_awesome_model/checkpoint-8/model.safetensors"],
+}
+"""The checkpoints that cells write by default. Rank 0 writes one at the end of the training."""
 CHOSEN = [*ORDINARY, *(pytest.param(name, marks=pytest.mark.release) for name in OTHERS)]
 
 
@@ -43,9 +48,22 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-def trained(cluster, name, mark):
-    """Run a cell on all ranks. Return the weights of each rank and the cell's output."""
-    shown = []
+def move_ranks(cluster, folder):
+    """Give each rank a working directory of its own in a folder, so that files show which rank has written them."""
+    for rank in range(2):
+        (folder / f"rank-{rank}").mkdir(parents=True)
+    cluster.run(f"import os, farandole\nos.chdir(os.path.join({str(folder)!r}, f'rank-{{farandole.rank()}}'))")
+
+
+def written(folder):
+    """Return the paths of the checkpoints in a folder."""
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in {".ckpt", ".safetensors"}]
+
+
+def trained(cluster, name, folder):
+    """Run a cell on all ranks, which work in a folder. Return the weights of each rank and the cell's output."""
+    move_ranks(cluster, folder)
+    shown, mark = [], folder / "shown"
 
     def show(block):
         shown.append(block)
@@ -53,16 +71,18 @@ def trained(cluster, name, mark):
 
     run = cluster.train(CELL[name] + RESULT + WAIT.format(mark=str(mark)), backend="torch", show=show)
     assert run.status == Status.FINISHED
+    assert written(folder) == WRITTEN.get(name, [])
     # Some progress bars print lines as rich output.
     return run.results, text(shown) + "".join((block.bundle or {}).get("text/plain", "") for block in shown)
 
 
-def trained_alone(name):
-    """Run a cell as a script in one process, and return its weights."""
+def trained_alone(name, folder):
+    """Run a cell as a script in one process, which works in a folder, and return its weights."""
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     script = CELL[name] + RESULT + "import json\nprint(json.dumps(weights))"
+    command, environment = [sys.executable, "-c", script], os.environ | alone
     printed = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | alone, check=True, capture_output=True, text=True, timeout=240
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=240
     )
     return json.loads(printed.stdout.splitlines()[-1])
 
@@ -72,7 +92,7 @@ def test_a_cell_of_a_library_trains_on_all_ranks_twice_in_a_row(cluster, name, t
     results, shown = trained(cluster, name, tmp_path / "first")
     assert "2 processes" in shown or "processes" not in CELL[name]
     assert results[0] == results[1]
-    alone = trained_alone(name)
+    alone = trained_alone(name, tmp_path)
     assert len(alone) == len(results[0])
     assert max(abs(one - other) for one, other in zip(alone, results[0], strict=True)) > 1e-5
     again, _ = trained(cluster, name, tmp_path / "second")
@@ -81,12 +101,13 @@ def test_a_cell_of_a_library_trains_on_all_ranks_twice_in_a_row(cluster, name, t
 
 
 @pytest.mark.release
-def test_torchmetrics_computes_over_the_data_of_all_ranks(cluster):
-    cluster.run(CELL["metrics_of_all_ranks"] + "\naccuracy = float(acc)")
-    found = cluster.pull("accuracy", "hits", "count").values()
-    [accuracy] = {each["accuracy"] for each in found}
-    assert accuracy == pytest.approx(sum(each["hits"] for each in found) / sum(each["count"] for each in found))
-    assert len({each["hits"] / each["count"] for each in found}) == 2
+def test_torchmetrics_computes_over_the_data_of_all_ranks_twice_in_a_row(cluster):
+    for _ in range(2):
+        cluster.run(CELL["metrics_of_all_ranks"] + "\naccuracy = float(acc)")
+        found = cluster.pull("accuracy", "hits", "count").values()
+        [accuracy] = {each["accuracy"] for each in found}
+        assert accuracy == pytest.approx(sum(each["hits"] for each in found) / sum(each["count"] for each in found))
+        assert len({each["hits"] / each["count"] for each in found}) == 2
 
 
 SIZES = """
@@ -109,6 +130,8 @@ def test_libraries_follow_a_change_of_the_backend(tmp_path):
             notices = store.list()[0].notices
             assert [one.split()[0] for one in notices] == ["accelerate,", "lightning"]
             assert all("--backend torch" in one for one in notices)
+            # Each cell looks for libraries that earlier cells have imported. These have had their notice.
+            assert text(cluster.run("pass")) == ""
             shown.clear()
             run = cluster.train(SIZES, backend="torch", show=shown.append)
             assert "2 by Accelerate" in text(shown)

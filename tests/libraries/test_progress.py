@@ -25,6 +25,7 @@ for step in {loop}:
     optimizer.zero_grad()
     model(torch.randn(8, 10)).square().mean().backward()
     optimizer.step()
+    {each}
     time.sleep(0.05)
 {end}
 dist.destroy_process_group()
@@ -41,6 +42,7 @@ ARGPARSE = {
     "begin": "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--steps', type=int, default=60)"
     "\nargs = parser.parse_args()",
     "loop": "range(args.steps)",
+    "each": "print('step', step)",
     "end": "print('trained for', args.steps, 'steps')",
 }
 
@@ -55,7 +57,8 @@ def cluster(tmp_path_factory):
 def train(cluster, parts, **options):
     """Train on all ranks. Return the blocks that were shown, each with the seconds before the end of the run."""
     shown = []
-    run = cluster.train(TRAIN.format(**parts), show=lambda block: shown.append((time.monotonic(), block)), **options)
+    code = TRAIN.format(**{"each": "pass", **parts})
+    run = cluster.train(code, show=lambda block: shown.append((time.monotonic(), block)), **options)
     assert run.status is Status.FINISHED
     assert run.results[0] == run.results[1]
     return [(time.monotonic() - at, block) for at, block in shown]
@@ -78,14 +81,23 @@ def test_bars_of_tqdm_move_while_a_cell_trains(cluster, module):
 @pytest.mark.release
 def test_a_bar_of_rich_moves_and_its_print_is_shown(cluster):
     blocks = train(cluster, TRACK)
-    moving = [said(block) for before, block in blocks if before > 0.3 and "steps" in said(block)]
-    assert len(set(moving)) >= 3
-    assert "100%" in "".join(said(block) for _, block in blocks)
+    frames = [(before, block) for before, block in blocks if "steps" in said(block)]
+    assert {block.ranks for _, block in frames} == {(0,), (1,)}
+    for rank in (0, 1):
+        own = [(before, block) for before, block in frames if block.ranks == (rank,)]
+        # All frames of a rank's bar belong to one display, which is updated in place.
+        [display] = {block.display for _, block in own}
+        assert display
+        assert len({said(block) for before, block in own if before > 0.3}) >= 3
+        assert "100%" in said(own[-1][1])
     assert "trained" in "".join(said(block) for _, block in blocks)
 
 
 @pytest.mark.release
-@pytest.mark.parametrize(("options", "steps"), [({}, STEPS), ({"script": ["/there/train.py", "--steps", "3"]}, 3)])
+@pytest.mark.parametrize(("options", "steps"), [({}, STEPS), ({"script": ["/there/train.py", "--steps", "40"]}, 40)])
 def test_a_script_with_argparse_trains_as_a_cell_and_as_a_file(cluster, options, steps):
     blocks = train(cluster, ARGPARSE, options=options)
-    assert "".join(said(block) for _, block in blocks) == f"trained for {steps} steps\n"
+    assert len([block for before, block in blocks if before > 0.3]) >= 3
+    lines = [*(f"step {step}" for step in range(steps)), f"trained for {steps} steps"]
+    for rank in (0, 1):
+        assert "".join(said(block) for _, block in blocks if rank in block.ranks).splitlines() == lines

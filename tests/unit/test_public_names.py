@@ -42,6 +42,11 @@ def test_any_other_name_raises_an_attribute_error():
         _ = farandole.nope
 
 
+def test_a_misspelled_name_gets_a_suggestion():
+    with pytest.raises(AttributeError, match=r"no attribute 'repport'\. Did you mean 'report'\?$"):
+        _ = farandole.repport
+
+
 def test_importing_the_package_imports_nothing_heavy():
     code = "import sys, farandole; print([n for n in ('torch', 'horovod', 'aiohttp', 'IPython') if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Explains the actions of ``%cluster``, and suggests options that are similar to misspelled ones."""
+"""Explains the actions of ``%cluster`` and ``%runs``, and suggests options that are similar to misspelled ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from farandole.suggestions import did_you_mean
 
 OPTION = re.compile(r"--[a-z-]+")
-QUESTION = re.compile(r"(?P<action>\s*%cluster\s+\w+)(\s.*)?\?{1,2}\s*")
+QUESTION = re.compile(r"(?P<action>\s*%(cluster|runs)\s+\w+)(\s.*)?\?{1,2}\s*")
 
 
 def ask_for_help(lines: list[str]) -> list[str]:
-    """Replace ``%cluster start?`` in a cell by ``%cluster start --help``.
+    """Replace ``%cluster start?`` in a cell by ``%cluster start --help``, and the same for ``%runs``.
 
     IPython calls this function before its own transformations, which would look for an object with the name ``start``.
     """
@@ -23,7 +23,10 @@ def ask_for_help(lines: list[str]) -> list[str]:
 
 
 def explained(name: str, action: Callable[..., object], parser: argparse.ArgumentParser) -> str:
-    """Return the help on an action, which is its docstring and the help on each option that the docstring names."""
+    """Return the help on an action, such as ``%cluster start``.
+
+    It is the docstring of the action and the help on each option that the docstring names.
+    """
     text, _, options = (inspect.getdoc(action) or "").partition("\n\nOptions: ")
     named = set(OPTION.findall(options))
     rows = [
@@ -31,7 +34,7 @@ def explained(name: str, action: Callable[..., object], parser: argparse.Argumen
         for one in parser._actions
         if named & set(one.option_strings)
     ]
-    return "\n".join([f"%cluster {name}: {text}", *rows])
+    return "\n".join([f"{name}: {text}", *rows])
 
 
 def similar_option(words: Sequence[str], parser: argparse.ArgumentParser) -> str:

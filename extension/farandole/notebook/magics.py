@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from typing import Any
 
-from IPython.core.display_functions import publish_display_data
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
@@ -20,10 +19,8 @@ from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.world.backends import check_backend
 from farandole.exceptions import NoClusterError, TransferError, UsageError
 from farandole.hyperparameters import parse
-from farandole.notebook.background import show_again, stop, wait_for
-from farandole.notebook.display import run_bundle
+from farandole.notebook import background
 from farandole.notebook.help import explained, similar_option
-from farandole.notebook.listing import RunList
 from farandole.notebook.script import split_line
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.sinks.delivery import Tracker
@@ -35,7 +32,6 @@ from farandole.runs.store import RunStore
 from farandole.suggestions import did_you_mean
 
 ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
-RUN_ACTIONS = ("list", "show", "wait", "stop")
 
 
 @magics_class
@@ -65,7 +61,7 @@ class FarandoleMagics(Magics):
         if options.action not in actions:
             raise UsageError(_unknown("%cluster", options.action, ACTIONS))
         if options.help:
-            print(explained(options.action, actions[options.action], self.cluster_magic.parser))
+            print(explained(f"%cluster {options.action}", actions[options.action], self.cluster_magic.parser))
             return None
         return actions[options.action](options)
 
@@ -181,25 +177,29 @@ class FarandoleMagics(Magics):
     @argument("id", nargs="?", help="the run: its id, the beginning of its id, or its name")
     @argument("--limit", type=int, default=20, help="number of runs to list")
     @argument("--timeout", type=float, help="seconds to wait for the end of a run (default: no limit)")
+    @argument("--help", "-h", action="store_true", help="explain the action, as `%%runs show?` does")
     @line_magic
     def runs(self, line: str) -> Any:
         """List the runs, show the chart and the table of a run, wait for a run, or stop a run."""
         options = _parse(self.runs, line)
+        if options.action not in background.ACTIONS:
+            raise UsageError(_unknown("%runs", options.action, tuple(background.ACTIONS)))
+        if options.help:
+            print(explained(f"%runs {options.action}", background.ACTIONS[options.action], self.runs.parser))
+            return None
         store = self.cluster.store if self.cluster else RunStore()
-        background = self.cluster.background if self.cluster else {}
+        running = self.cluster.background if self.cluster else {}
         complete(store)
         if options.action == "list":
-            return RunList(store.list()[: options.limit], detached=background)
-        if options.action not in RUN_ACTIONS:
-            raise UsageError(_unknown("%runs", options.action, RUN_ACTIONS))
+            return background.list_runs(store, running, options.limit)
         if options.id is None:
             raise UsageError(f"`%runs {options.action}` needs the id or the name of a run; `%runs` lists the runs")
         if options.action == "show":
-            publish_display_data(run_bundle(store.load(options.id)))
+            background.show(store, options.id)
         elif options.action == "wait":
-            wait_for(store, background, options.id, options.timeout)
+            background.wait_for(store, running, options.id, options.timeout)
         else:
-            stop(self._cluster(), options.id)
+            background.stop(self._cluster(), options.id)
         return None
 
     def _start(self, options: argparse.Namespace) -> Cluster:
@@ -240,7 +240,7 @@ class FarandoleMagics(Magics):
         if self.cluster is not None:
             self.cluster.close()
         self.cluster = cluster
-        show_again(cluster)
+        background.show_again(cluster)
         return cluster
 
     def _status(self, options: argparse.Namespace) -> Any:

@@ -88,4 +88,5 @@ class TensorBoardWriter:
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True
-        self._run.notice(f"TensorBoard's event files are incomplete: {error}; the run's metrics are complete")
+        text = f"TensorBoard's event files are incomplete: {error}; the run's metrics are complete"
+        self._run.notice(text, warning=True)

@@ -28,6 +28,7 @@ def prepare(environment: dict[str, str]) -> None:
     os.environ.update(environment)
     launcher.clear_arguments()
     libraries.current().watch_imports()
+    libraries.current().watch_cells()
     reporter.install()
     transfer.install()
     lean.make_lean()
@@ -92,7 +93,6 @@ def begin(
     """
     reporter.current().begin(run_id)
     run.current().begin(folder, resume, overrides)
-    libraries.current().notice_imported()
     if lr_rule:
         membership.current().begin(lr_rule)
 

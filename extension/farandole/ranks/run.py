@@ -60,10 +60,12 @@ class CurrentRun:
 
     def _notice_unused(self) -> None:
         if self.resume is not None:
-            notice("the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop")
+            unused = "the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop"
+            notice(unused, warning=True)
         for name in [name for name in self.overrides if name not in self.config]:
             hint = did_you_mean(name, self.config)
-            notice(f"--config {name} has changed nothing, because the cell did not call fd.config({name}=...).{hint}")
+            unused = f"--config {name} has changed nothing, because the cell did not call fd.config({name}=...).{hint}"
+            notice(unused, warning=True)
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the run ends."""
@@ -88,9 +90,13 @@ def current() -> CurrentRun:
     return CurrentRun()
 
 
-def notice(text: str) -> None:
-    """Show the user a one-sentence notice, in the run's dashboard or, if there is no run, on stderr."""
+def notice(text: str, *, warning: bool = False) -> None:
+    """Show the user a one-sentence notice, in the run's dashboard or, if there is no run, on stderr.
+
+    A ``warning`` reports a loss, a hang or a failure.
+    """
     if reporter.current().run:
-        reporter.send({"kind": Kind.NOTICE, "rank": context.rank(), "time": time.time(), "text": text})
+        record = {"kind": Kind.NOTICE, "rank": context.rank(), "time": time.time(), "text": text}
+        reporter.send({**record, "warning": warning})
     else:
         print(f"farandole: {text}", file=sys.stderr)

@@ -53,6 +53,8 @@ class RunInfo:
     driver: dict[str, Any] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Those notices that report a loss, a hang or a failure. Runs of older releases have none."""
     resumed_from: str | None = None
     """Id of the run from whose checkpoint this run continued, or None."""
     notebook: str = ""
@@ -88,7 +90,7 @@ class RunInfo:
                 raise ValueError(f"run.json has no {key!r}")
         known = {name: record[name] for name in cls.__dataclass_fields__.keys() - _NOT_STORED if name in record}
         check_types(known, _KINDS, "run.json")
-        known |= {name: tuple(known[name]) for name in ("workers", "notices") if name in known}
+        known |= {name: tuple(known[name]) for name in ("workers", "notices", "warnings") if name in known}
         known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
         known |= {"status": Status(record["status"]), "started": float(record["started"]), "folder": folder}
         return cls(**known)
@@ -110,6 +112,7 @@ _KINDS = {
     "driver": "process",
     "results": "results",
     "notices": "texts",
+    "warnings": "texts",
     "resumed_from": "text or null",
 }
 """The types of the values in ``run.json``. Values that are not listed here are strings."""

@@ -156,7 +156,7 @@ class Run:
         elif kind == Kind.CONFIG and rank == 0:
             self._change(config=checked({**self._info.config, **record["values"]}))
         elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
-            self.notice(record["text"])
+            self.notice(record["text"], warning=record.get("warning") is True)
         elif kind == Kind.USAGE:
             check_usage(record)
             self._view(rank).usage = record
@@ -202,10 +202,11 @@ class Run:
                 self._views[rank].state = "dead"
             self._change(size=len(workers), workers=tuple(workers))
 
-    def notice(self, text: str) -> None:
-        """Add a notice for the user."""
+    def notice(self, text: str, *, warning: bool = False) -> None:
+        """Add a notice for the user. A ``warning`` reports a loss, a hang or a failure."""
         with self._lock:
-            self._change(notices=(*self._info.notices, text))
+            warnings = (*self._info.warnings, text) if warning else self._info.warnings
+            self._change(notices=(*self._info.notices, text), warnings=warnings)
             ended = self._info.status.ended
         if ended:
             self._sink.flush()

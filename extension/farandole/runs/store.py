@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from farandole.hyperparameters import Hyperparameter
 
 GIT_SECONDS = 3.0
-BASICS = ("id", "name", "status", "started", "seconds", "size", "backend", "cluster")
+BASICS = ("id", "name", "status", "started", "seconds", "size", "backend", "cluster", "ended", "tags", "notes")
 """The first columns of the data frame of all runs."""
 
 
@@ -280,6 +280,8 @@ def load_runs(folder: Path | None = None) -> pd.DataFrame:
 
     - id, name, status, size, backend and cluster;
     - started (seconds since the epoch), and seconds, the duration of the run, which is unknown for a lost run;
+    - ended (seconds since the epoch), which is unknown for a run that is in progress or lost;
+    - tags (a list) and notes, which the user has given to the run on the page of runs;
     - ``config.NAME`` for each hyper-parameter;
     - ``series.NAME`` for each series, with the mean over the ranks of the last value of each rank;
     - ``lowest.NAME`` and ``highest.NAME`` for each series, with the extremes of all values of all ranks.
@@ -291,8 +293,8 @@ def load_runs(folder: Path | None = None) -> pd.DataFrame:
 
 def _basics(info: RunInfo) -> tuple[Any, ...]:
     seconds = math.nan if info.status is Status.LOST and info.ended is None else info.seconds
-    status = info.status.value
-    return info.id, info.name, status, info.started, seconds, info.size, info.backend, info.cluster
+    named = (info.id, info.name, info.status.value, info.started, seconds, info.size, info.backend, info.cluster)
+    return *named, _number(info.ended), list(info.tags), info.notes
 
 
 def _columns_of_series(runs: Sequence[RunInfo]) -> dict[str, list[dict[str, float]]]:

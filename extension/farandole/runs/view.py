@@ -35,6 +35,7 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "ended": info.status.ended,
         "error": info.error,
         "notices": list(info.notices),
+        "warnings": list(info.warnings),
         "backend": info.backend,
         "size": info.size,
         "elapsed": math.floor(max(0.0, (info.ended or now) - info.started)),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from farandole.protocol import float_to_json
+from farandole.protocol import Notify, float_to_json
 from farandole.reading import SAFE, check_parents
 from farandole.runs.lifecycle.heartbeat import Heartbeat
 from farandole.runs.lifecycle.tombstones import is_deleted
@@ -117,7 +117,7 @@ class RunFiles:
         self._first_sizes: dict[str, int] = {}
         """The sizes of the files before this object has written any of them."""
         self._times = OutputTimes()
-        self._tell: Callable[[str], None] | None = None
+        self._tell: Notify | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()
         self._version = 0
@@ -130,7 +130,7 @@ class RunFiles:
         self._failed_at: float | None = None
         self._thread = threading.Thread(target=self._flush_often, name="farandole-run-files", daemon=True)
 
-    def start(self, tell: Callable[[str], None], renew: Renew | None = None) -> None:
+    def start(self, tell: Notify, renew: Renew | None = None) -> None:
         """Write the data in memory, then start the thread.
 
         - ``tell`` is called with a notice for the user when writing starts to fail or works again, and when the derived
@@ -185,8 +185,9 @@ class RunFiles:
         """Write all data to the files. After an error, retry only every few seconds unless ``force`` is true."""
         with self._writing:
             news = self._try_to_write() if force or self._may_try() else None
+            failed = self._failed_at is not None
         if news and self._tell:
-            self._tell(news)
+            self._tell(news, warning=failed)
 
     def close(self) -> None:
         """Write all data for the last time and end the thread. If writing fails, the thread retries before it ends."""
@@ -204,7 +205,7 @@ class RunFiles:
         with self._renewing:
             news = self._try_to_renew(last=last) if last or not self._closed.is_set() else None
         if news and self._tell:
-            self._tell(news)
+            self._tell(news, warning=True)
 
     def _try_to_renew(self, *, last: bool) -> str | None:
         """Update the derived files. After an error, stop updating them and return a notice for the user."""

@@ -54,22 +54,30 @@ export function stepTime(seconds: number | null): string {
 export function duration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
-  const two = (part: number) => String(part).padStart(2, "0");
   if (days) return `${days} d ${hours % 24} h`;
-  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  const second = twoDigits(whole % 60);
+  return hours ? `${hours}:${twoDigits(minutes)}:${second}` : `${minutes}:${second}`;
 }
 
-/** Format a time in seconds since the epoch as the time of day. The date is added unless it is today. */
-export function clock(time: number, now: Date, locale?: string): string {
-  const date = new Date(time * 1000);
-  const hour = date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
-  if (date.toDateString() === now.toDateString()) return hour;
-  return `${date.toLocaleDateString(locale, { month: "short", day: "numeric" })}, ${hour}`;
+/**
+ * Format a time in seconds since the epoch as the browser's local time, e.g. 2026-11-25 14:05, or 14:05 if it is today.
+ *
+ * Every locale gets this text, which has the form of Python's `times.py` and of the hub's `moment.html`.
+ */
+export function clock(time: number, now: Date): string {
+  return preciseClock(time, now).slice(0, -":00".length);
 }
 
-/** Format a time in seconds since the epoch as the time of day with seconds. */
-export function preciseClock(time: number, locale?: string): string {
-  return new Date(time * 1000).toLocaleTimeString(locale);
+/** Format a time in the form of `clock` with seconds, e.g. 2026-11-25 14:05:12. */
+export function preciseClock(time: number, now: Date): string {
+  const local = new Date(time * 1000);
+  const day = [local.getFullYear(), local.getMonth() + 1, local.getDate()].map(twoDigits).join("-");
+  const ofDay = [local.getHours(), local.getMinutes(), local.getSeconds()].map(twoDigits).join(":");
+  return local.toDateString() === now.toDateString() ? ofDay : `${day} ${ofDay}`;
+}
+
+function twoDigits(value: number): string {
+  return String(value).padStart(2, "0");
 }
 
 /** Return `value` as a share of `total`, from 0 to 1, or null if either of them is unknown. */

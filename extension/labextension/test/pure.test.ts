@@ -2,7 +2,19 @@
 
 import { compare, labels } from "../src/charts/comparison";
 import { OVERSCAN, rowsOf, scrollTo } from "../src/components/runs/virtualRows";
-import { basename, bytes, bytesOf, clock, duration, gpuMemory, percent, rate, share, title } from "../src/format";
+import {
+  basename,
+  bytes,
+  bytesOf,
+  clock,
+  duration,
+  gpuMemory,
+  percent,
+  preciseClock,
+  rate,
+  share,
+  title,
+} from "../src/format";
 import { ALL, isAll, query } from "../src/net/filters";
 import { ledBy, runningCells } from "../src/notebooks/cells";
 import { firstPage, missing, NO_PAGES, PAGE, runAt, withPage } from "../src/state/pages";
@@ -43,11 +55,17 @@ describe("formats", () => {
   test("durations", () => {
     expect([0, 61.5, 3723, 60204.5, 200000].map(duration)).toEqual(["0:00", "1:02", "1:02:03", "16:43:25", "2 d 7 h"]);
   });
-  test("times of other days have a date", () => {
+  test("times have 24 hours in every locale, and those of other days a date", () => {
     const now = new Date(2026, 8, 21, 15, 0);
-    const at = new Date(2026, 8, 21, 14, 5).getTime() / 1000;
-    expect(clock(at, now, "en-GB")).toBe("14:05");
-    expect(clock(at - 86400, now, "en-GB")).toMatch(/20.*14:05|14:05.*20/);
+    const at = (day: number, hours: number) => new Date(2026, 8, day, hours, 5, 7).getTime() / 1000;
+    expect([0, 9, 14].map((hours) => clock(at(21, hours), now))).toEqual(["00:05", "09:05", "14:05"]);
+    expect([7, 20, 22].map((day) => clock(at(day, 14), now))).toEqual([
+      "2026-09-07 14:05",
+      "2026-09-20 14:05",
+      "2026-09-22 14:05",
+    ]);
+    expect(preciseClock(at(21, 14), now)).toBe("14:05:07");
+    expect(preciseClock(at(20, 14), now)).toBe("2026-09-20 14:05:07");
   });
   test("names", () => {
     expect(title({ id: "20260921", name: "" })).toBe("20260921");

@@ -36,6 +36,6 @@ autoencoder = LitAutoEncoder(encoder, decoder)
 dataset = TensorDataset(torch.randn(64, 1, 8, 8), torch.zeros(64))
 train_loader = DataLoader(dataset, batch_size=8)
 
-trainer = L.Trainer(accelerator="auto", devices="auto", max_epochs=2, logger=False, enable_checkpointing=False)
+trainer = L.Trainer(accelerator="auto", devices="auto", max_epochs=2)
 trainer.fit(model=autoencoder, train_dataloaders=train_loader)
 model = autoencoder

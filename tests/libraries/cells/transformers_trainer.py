@@ -1,7 +1,5 @@
 """The Trainer of transformers, with a small model from a configuration instead of one from the hub of models."""
 
-import tempfile
-
 import torch
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
@@ -25,13 +23,11 @@ class Tokenized(Dataset):
 
 
 training_args = TrainingArguments(
-    output_dir=tempfile.mkdtemp(),
+    output_dir="my_awesome_model",
     num_train_epochs=2,
     per_device_train_batch_size=8,
     learning_rate=1e-3,
     logging_strategy="epoch",
-    save_strategy="no",
-    report_to="none",
 )
 trainer = Trainer(model=model, args=training_args, train_dataset=Tokenized())
 trainer.train()

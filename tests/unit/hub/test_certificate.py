@@ -12,12 +12,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from farandole.times import time_text
 
-from hub.doctor.address.certificate import CertificateError, check_pair, expires, readable_by, uncovered
+from hub.doctor.address.certificate import CertificateError, check_pair, expires, local_text, readable_by, uncovered
 from spawner_config.settings import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 NAMES = ("hub.localhost", "*.hub.localhost")
@@ -63,7 +64,14 @@ def test_the_end_of_a_valid_certificate_is_printed(tmp_path: Path) -> None:
     assert 29 * DAY < left < 31 * DAY
     done = serve(tmp_path)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "serving"
+    assert done.stdout.splitlines() == [f"The certificate is good until {local_text(expires(tmp_path))}.", "serving"]
+
+
+def test_times_have_the_form_of_those_in_notebooks(set_zone: Callable[[str], None]) -> None:
+    for zone in ("UTC", "Asia/Bangkok", "America/New_York"):
+        set_zone(zone)
+        for time in (dt.datetime(2026, 11, 25, 14, 5, tzinfo=dt.UTC), dt.datetime(2026, 7, 1, 23, 59, tzinfo=dt.UTC)):
+            assert local_text(time) == time_text(time.timestamp())
 
 
 @pytest.mark.parametrize(

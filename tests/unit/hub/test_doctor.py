@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from tests.docker.stack import fill_in
 from tests.unit.hub.test_certificate import make_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 GOOD = {
@@ -700,11 +699,12 @@ def test_rules_are_printed_to_a_user_who_may_not_list_them(tmp_path: Path) -> No
 # --- certificate ---
 
 
-def test_a_certificate_that_the_container_can_use_has_no_fault(tmp_path: Path) -> None:
+def test_a_certificate_that_the_container_can_use_has_no_fault(tmp_path: Path, set_zone: Callable[[str], None]) -> None:
+    set_zone("Asia/Bangkok")
     folder = make_pair(tmp_path / "tls")
     finding = judge_folder(folder, user=folder.stat().st_uid)
     assert finding.level is Level.OK
-    assert f"{datetime.now(UTC) + timedelta(days=30):%Y}" in finding.found
+    assert re.search(r"valid until \d{4}-\d\d-\d\d \d\d:\d\d UTC\+07:00$", finding.found)
 
 
 @pytest.mark.parametrize("name", [".", "tls.crt", "tls.key"])
@@ -731,7 +731,9 @@ def test_a_link_that_is_broken_in_the_container(tmp_path: Path) -> None:
 
 def test_a_certificate_that_expires_soon_or_is_missing(tmp_path: Path) -> None:
     user = tmp_path.stat().st_uid
-    assert judge_folder(make_pair(tmp_path / "soon", days=3), user).level is Level.WARNING
+    soon = judge_folder(make_pair(tmp_path / "soon", days=3), user)
+    assert soon.level is Level.WARNING
+    assert re.search(r"ends at \d{4}-\d\d-\d\d \d\d:\d\d UTC\S*\.$", soon.found)
     assert judge_folder(make_pair(tmp_path / "ended", days=-1), user).level is Level.FAULT
     assert judge_folder(tmp_path / "nowhere", user).level is Level.FAULT
 

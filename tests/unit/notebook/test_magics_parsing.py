@@ -4,6 +4,7 @@ import pytest
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.exceptions import NoClusterError, RunNotFoundError, TransferError, UsageError
+from farandole.notebook.background import ACTIONS as RUN_ACTIONS
 from farandole.notebook.help import ask_for_help
 from farandole.notebook.magics import ACTIONS
 from IPython.core.interactiveshell import InteractiveShell
@@ -174,9 +175,21 @@ def test_each_action_of_cluster_is_explained(shell, cluster, capsys):
     assert cluster.calls == []
 
 
+def test_each_action_of_runs_is_explained(shell, capsys):
+    assert all(shell.run_line_magic("runs", f"{action} --help") is None for action in RUN_ACTIONS)
+    text = capsys.readouterr().out
+    assert [line.split(":")[0] for line in text.splitlines() if line.startswith("%")] == [
+        f"%runs {action}" for action in RUN_ACTIONS
+    ]
+
+
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
+        ("%runs show?", ["%runs show: Show the chart", "the beginning of its id"]),
+        ("%runs wait digits ??", ["%runs wait: Wait until", "--timeout"]),
+        ("%runs list?", ["%runs list: List the newest runs", "--limit"]),
+        ("%runs stop -h", ["%runs stop: Stop a background run"]),
         ("%cluster start?", ["%cluster start: Start a cluster", "--workers, -w", "--local", "without a hub"]),
         ("%cluster start --workers 2 ??", ["%cluster start: Start a cluster", "--wait"]),
         ("  %cluster scale?\n", ["%cluster scale: Start or stop workers"]),
@@ -192,7 +205,7 @@ def test_a_question_mark_explains_an_action(shell, magics, capsys, question, exp
 
 
 def test_other_questions_are_ipythons(shell):
-    for cell in ("%cluster?\n", "cluster?\n", "x = '%cluster start?'\n"):
+    for cell in ("%cluster?\n", "%runs?\n", "cluster?\n", "x = '%cluster start?'\n"):
         assert ask_for_help([cell]) == [cell]
     shell.run_line_magic("reload_ext", "farandole")
     assert shell.input_transformers_cleanup.count(ask_for_help) == 1

@@ -53,7 +53,7 @@ def test_an_unwritable_folder_ends_only_the_event_files(tmp_path):
         run.add_records(0, report_to_json(Report(rank=0, time=1.0, step=step, values={"loss": 1.0})))
     writer.close()
     assert len(run.dataframe()) == 3
-    assert sum("TensorBoard" in text for text in run.notices) == 1
+    assert sum("TensorBoard" in text for text in run.info.warnings) == 1
     (tmp_path / "runs").unlink()
     run.finish(Status.FINISHED)
 

@@ -179,7 +179,7 @@ def test_a_second_loop_in_one_run_is_refused(member):
 
 def test_without_a_copy_new_ranks_continue_from_the_newest_checkpoint(member, tmp_path, monkeypatch):
     notices = []
-    monkeypatch.setattr(run, "notice", notices.append)
+    monkeypatch.setattr(run, "notice", lambda text, **_: notices.append(text))
     monkeypatch.setattr(reporter.current(), "run", "r")
     run.current().begin(str(tmp_path), "")
     earlier = make_state()

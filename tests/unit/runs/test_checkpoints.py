@@ -88,8 +88,10 @@ def test_without_a_checkpoint_the_error_names_the_remedy(store: RunStore) -> Non
 
 def test_a_run_records_what_it_resumed_and_the_notices_of_ranks(store: RunStore) -> None:
     run = store.create(code="pass", backend="torch", size=1, workers=["w0"], resumed_from="20260101-000000-abcd")
-    run.add_records(0, {"kind": Kind.NOTICE, "rank": 0, "time": 1.0, "text": "the disk is full"})
+    run.add_records(0, {"kind": Kind.NOTICE, "rank": 0, "time": 1.0, "text": "the disk is full", "warning": True})
+    run.add_records(0, {"kind": Kind.NOTICE, "rank": 0, "time": 2.0, "text": "resumed from step 3"})
     run.finish(Status.FINISHED)
     kept = json.loads((run.folder / "run.json").read_text())
-    assert (kept["resumed_from"], kept["notices"]) == ("20260101-000000-abcd", ["the disk is full"])
+    assert kept["resumed_from"] == "20260101-000000-abcd"
+    assert (kept["notices"], kept["warnings"]) == (["the disk is full", "resumed from step 3"], ["the disk is full"])
     assert store.load(run.id).resumed_from == "20260101-000000-abcd"

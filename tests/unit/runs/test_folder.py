@@ -30,6 +30,7 @@ WRONG = {
     "driver": [1],
     "results": {"first": 1},
     "notices": "text",
+    "warnings": "text",
     "resumed_from": 5,
     "cluster": None,
     "notebook": 10**300,
@@ -248,7 +249,7 @@ def test_nothing_is_written_through_a_link_in_place_of_a_folder(tmp_path, write)
     (run / "metrics").symlink_to(tmp_path / "elsewhere")
     files = RunFiles(run)
     write(files, "metrics/rank-0.jsonl", "{}\n")
-    files.start(told.append)
+    files.start(lambda text, **_: told.append(text))
     assert "'metrics' is a symbolic link" in told[0]
     assert list((tmp_path / "elsewhere").iterdir()) == []
     (run / "metrics").unlink()
@@ -263,7 +264,7 @@ def test_a_pipe_among_the_files_does_not_stop_the_driver_that_writes(tmp_path):
     pipe(tmp_path / "metrics" / "rank-0.jsonl")
     files.append({"metrics/rank-0.jsonl": "{}\n"})
     begun = time.monotonic()
-    files.start(told.append)
+    files.start(lambda text, **_: told.append(text))
     assert time.monotonic() - begun < 5
     assert "cannot be written" in told[0]
     (tmp_path / "metrics" / "rank-0.jsonl").unlink()

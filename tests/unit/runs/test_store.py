@@ -16,6 +16,7 @@ from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, Usa
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.folder import driver_is_gone, this_process
 from farandole.runs.lifecycle.tombstones import marked_as_deleted
+from farandole.runs.notes import change_notes
 from farandole.runs.positions import POSITIONS, cut_back, sizes_of
 from farandole.runs.store import RunStore, load_run, load_runs
 from farandole.runs.writer import RunFiles, strict_json, write_atomically
@@ -174,15 +175,19 @@ def test_a_row_for_each_run(store):
         report(two, rank, 1, math.nan)
     for run in (one, two):
         run.finish(Status.FINISHED)
+    change_notes(one.folder, {"tags": ["best", "to show"], "notes": "The first that converges"})
     rows = load_runs(store.folder).set_index("id")
-    basics = ["name", "status", "started", "seconds", "size", "backend", "cluster"]
-    assert list(rows.columns[:7]) == basics
-    assert sorted(rows.columns[7:]) == ["config.batch", "config.lr", "highest.loss", "lowest.loss", "series.loss"]
+    basics = ["name", "status", "started", "seconds", "size", "backend", "cluster", "ended", "tags", "notes"]
+    assert list(rows.columns[:10]) == basics
+    assert sorted(rows.columns[10:]) == ["config.batch", "config.lr", "highest.loss", "lowest.loss", "series.loss"]
     assert rows.loc[one.id][["name", "status", "size", "config.lr", "series.loss"]].tolist() == [
         "one", "finished", 2, 0.1, 1.0
     ]  # fmt: skip
     assert rows.loc[one.id, ["lowest.loss", "highest.loss"]].tolist() == [0.5, 1.5]
     assert rows.loc[one.id, "seconds"] == one.ended - one.started
+    assert rows.loc[one.id, "ended"] == one.ended
+    assert rows.loc[one.id, ["tags", "notes"]].tolist() == [["best", "to show"], "The first that converges"]
+    assert rows.loc[two.id, ["tags", "notes"]].tolist() == [[], ""]
     assert math.isnan(rows.loc[two.id, "config.lr"])
     assert math.isnan(rows.loc[two.id, "series.loss"])
 
@@ -242,6 +247,7 @@ def test_a_row_of_a_lost_run_has_no_duration_and_an_unreadable_run_has_no_row(st
     with pytest.warns(UserWarning, match="left out"):
         rows = store.load_runs()
     assert rows["status"].tolist() == ["lost"]
+    assert rows["ended"].isna().all()
     assert rows["seconds"].isna().all()
 
 
@@ -297,6 +303,7 @@ def test_an_unwritable_folder_is_reported_once_and_nothing_is_lost(store, tmp_pa
     assert "written again" in run.notices[1]
     assert len(store.load_run(run.id)) == 10
     assert store.load(run.id).notices == run.notices
+    assert store.load(run.id).info.warnings == run.notices[:1]
 
 
 @pytest.mark.parametrize("deleted", [True, False])
@@ -331,7 +338,7 @@ def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):
     blocker.write_text("")
     notices = []
     files = RunFiles(blocker, retry_seconds=0.05)
-    files.start(notices.append)
+    files.start(lambda text, **_: notices.append(text))
     files.append({"metrics/rank-0.jsonl": "{}\n"})
     files.close()
     blocker.unlink()
@@ -355,7 +362,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
 notices = []
 files = RunFiles(Path(sys.argv[1]))
 files.append({"metrics/rank-0.jsonl": "".join(f"line {n}\\n" for n in range(50))})
-files.start(notices.append)
+files.start(lambda text, *, warning: notices.append(text))
 assert len(notices) == 1 and "File too large" in notices[0], notices
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 files.append({"metrics/rank-0.jsonl": "last\\n"})

@@ -86,6 +86,7 @@ def test_a_failed_view_does_not_affect_the_run_and_is_reported_once(tmp_path, br
     found = RunStore(tmp_path).load(run.id)
     assert (found.status, len(found.dataframe())) == (Status.FINISHED, 3)
     [notice] = found.notices
+    assert found.info.warnings == found.notices
     assert "cannot be updated any more: RuntimeError('a bug')" in notice
     assert [(run.folder / name).read_bytes() for name in (VIEW, LINES)] == [b"", b""]
 

@@ -76,11 +76,15 @@ class BackgroundRun:
         for block in self._backlog.take():
             show(block)
 
-    def wait(self, show: Show, timeout: float | None = None) -> Run:
-        """Show output until the run has ended, and then return the run or raise its error. See `Run.wait`."""
+    def wait(self, show: Show, timeout: float | None = None, *, refresh: Callable[[], None] = lambda: None) -> Run:
+        """Show output until the run has ended, and then return the run or raise its error. See `Run.wait`.
+
+        ``refresh`` is called several times a second, to show the progress.
+        """
         give_up = None if timeout is None else time.monotonic() + timeout
         while not self._over.wait(PUMP_SECONDS) and (give_up is None or time.monotonic() < give_up):
             self.show(show)
+            refresh()
         self.show(show)
         if not self._over.is_set():
             raise still_going(self.run.id, timeout)

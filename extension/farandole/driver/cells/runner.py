@@ -263,7 +263,7 @@ class CellRunner:
             work = self._core.execute(cell, notice=callbacks.notice)
         else:
             work = self._core.lead(ElasticCell(self._core, cell, elastic, callbacks))
-        return self._hinted(work, callbacks.notice)
+        return self._hinted(work, callbacks.warn)
 
     def _hinted(self, work: Coroutine[Any, Any, list[Reply]], hint: Progress) -> Coroutine[Any, Any, list[Reply]]:
         """Return a coroutine that executes a cell, and gives hints about ranks that wait for others."""
@@ -271,8 +271,8 @@ class CellRunner:
         return WaitHints(core.group, hint, backend=lambda: core.backend).during(work)
 
     def _callbacks(self, run: Run) -> RunCallbacks:
-        def notice(text: str) -> None:
-            run.notice(text)
+        def notice(text: str, *, warning: bool = False) -> None:
+            run.notice(text, warning=warning)
             self._progress(text)
 
         return RunCallbacks(notice=notice, assigned=run.assign_ranks)
@@ -316,14 +316,14 @@ class CellRunner:
                 return self._core.follow(readers, sink, together=False)
             together = run.backend != "none"
             work = self._core.follow(readers, sink, together=together, notice=callbacks.notice)
-            return self._hinted(work, callbacks.notice)
+            return self._hinted(work, callbacks.warn)
         if led or found.ended is not None:
             return follow_to_end(readers, sink)
         self._core.use(run.backend)
         replay = JournalReplay(readers=readers, workers=run.info.workers)
         cell = self._cell(run, sink, found.elastic)
         adopted = AdoptedRun(self._core, cell, found.elastic, callbacks, replay)
-        return self._hinted(self._core.take_over(adopted), callbacks.notice)
+        return self._hinted(self._core.take_over(adopted), callbacks.warn)
 
     def _sink(self, relay: OutputRelay, run: Run | None) -> Sink:
         def take(rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:

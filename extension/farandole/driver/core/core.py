@@ -24,6 +24,7 @@ from farandole.driver.world.backends import choose_backend
 from farandole.driver.world.backends.base import Backend
 from farandole.driver.world.world import ANSWER_SECONDS, World
 from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError
+from farandole.protocol import Notify
 
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
@@ -191,7 +192,7 @@ class ClusterCore:
             return await self.execute(cell, ranks)
 
     async def execute(
-        self, cell: Cell, ranks: Sequence[int] | None = None, *, notice: Progress | None = None
+        self, cell: Cell, ranks: Sequence[int] | None = None, *, notice: Notify | None = None
     ) -> list[Reply]:
         """Execute a cell on ``ranks``, or on all ranks if None. The caller must have reserved the cluster with `cell`.
 
@@ -202,7 +203,7 @@ class ClusterCore:
         return self._checked(await self._with_liveness(work, notice))
 
     async def follow(
-        self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
+        self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Notify | None = None
     ) -> list[Reply]:
         """Follow a run of another driver until the run ends, and return the outcome of the run's cell on each rank.
 
@@ -215,7 +216,7 @@ class ClusterCore:
             }
             return self._checked(await self._with_liveness(self.group.lead(cells, together=together), notice))
 
-    async def _with_liveness(self, work: Coroutine[Any, Any, list[Reply]], notice: Progress | None) -> list[Reply]:
+    async def _with_liveness(self, work: Coroutine[Any, Any, list[Reply]], notice: Notify | None) -> list[Reply]:
         if notice is None:
             return await work
         liveness = asyncio.create_task(Liveness(lambda: self.group.busy, notice).run())

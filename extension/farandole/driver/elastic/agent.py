@@ -226,7 +226,7 @@ class ElasticAgent:
     def _announce(self, change: Change) -> None:
         world = self.membership.world
         self._host.assigned([kernel.worker.name for kernel in world])
-        self._host.notify(change.text(world))
+        self._host.notify(change.text(world), warning=bool(change.causes))
         if self._options.lr_rule == "linear" and len(world) != self._size:
             self._host.notify(
                 f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(world))}"
@@ -234,7 +234,7 @@ class ElasticAgent:
         self._size = len(world)
 
     def _note_refusal(self, reply: Reply) -> None:
-        self._host.notify(refusal(reply, last=self._replacer.gives_up))
+        self._host.notify(refusal(reply, last=self._replacer.gives_up), warning=True)
         self.admit_new_ranks()
 
     async def _end_all(self) -> None:

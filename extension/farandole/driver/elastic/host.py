@@ -65,8 +65,8 @@ class ElasticHost(Protocol):
     async def release(self, kernels: Sequence[RankKernel]) -> None:
         """Stop the workers of ranks that have left the run."""
 
-    def notify(self, text: str) -> None:
-        """Show a one-sentence notice to the user."""
+    def notify(self, text: str, *, warning: bool = False) -> None:
+        """Show a one-sentence notice to the user. A ``warning`` reports a loss, a hang or a failure."""
 
     def assigned(self, workers: Sequence[str]) -> None:
         """Record the names of the workers that run ranks 0, 1, and so on."""

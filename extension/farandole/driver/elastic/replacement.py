@@ -68,7 +68,8 @@ class Replacer:
         except FarandoleError as exc:
             self._host.notify(
                 f"a worker that left the run may still exist; stop it in the hub's control panel: "
-                f"{str(exc).splitlines()[0]}"
+                f"{str(exc).splitlines()[0]}",
+                warning=True,
             )
 
     async def _replace(self) -> None:
@@ -90,7 +91,7 @@ class Replacer:
                 self._check_again = True
                 text = f"a lost rank could not be replaced yet, trying again: {str(exc).splitlines()[0]}"
                 if text != shown:
-                    self._host.notify(text)
+                    self._host.notify(text, warning=True)
                 shown = text
                 await asyncio.sleep(self._timeouts.retry)
 

@@ -17,14 +17,19 @@ from farandole.driver.kernels.replies import Reply
 from farandole.driver.options import Elastic
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import UsageError
+from farandole.protocol import Notify
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCallbacks:
     """Callbacks of a run: `notice` receives a sentence for the user, and `assigned` the workers in rank order."""
 
-    notice: Callable[[str], None]
+    notice: Notify
     assigned: Callable[[Sequence[str]], None]
+
+    def warn(self, text: str) -> None:
+        """Show a notice that is a warning."""
+        self.notice(text, warning=True)
 
 
 class ElasticCell(ElasticHost):
@@ -94,9 +99,9 @@ class ElasticCell(ElasticHost):
             await self._core.drop(sorted(names))
             self._leaving -= names
 
-    def notify(self, text: str) -> None:
+    def notify(self, text: str, *, warning: bool = False) -> None:
         """Show the user a notice."""
-        self._callbacks.notice(text)
+        self._callbacks.notice(text, warning=warning)
 
     def assigned(self, workers: Sequence[str]) -> None:
         """Report the names of the ranks' workers to the callback."""

@@ -85,7 +85,8 @@ class AdoptedRun(ElasticCell):
         self.assigned([kernel.worker.name for kernel in members.world])
         workers = set(self._replay.workers)
         present = {handle.worker.name for handle in self._core.handles}
-        self.notify(_takeover_text(sorted(workers - present), len(workers)))
+        gone = sorted(workers - present)
+        self.notify(_takeover_text(gone, len(workers)), warning=bool(gone))
         self._agent.admit_new_ranks()
         return await self._agent.lead()
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from farandole.driver.kernels.kernel import RankKernel
-from farandole.driver.workers.worker import Progress
+from farandole.protocol import Notify
 
 HUNG_SECONDS = 30.0
 """How many seconds a rank may be silent before it is reported or, in an elastic run, treated as lost. A rank that is
@@ -27,7 +27,7 @@ class Liveness:
     def __init__(
         self,
         kernels: Callable[[], Iterable[RankKernel]],
-        report: Progress,
+        report: Notify,
         *,
         seconds: float = HUNG_SECONDS,
         give_up: Callable[[RankKernel], None] | None = None,
@@ -74,11 +74,14 @@ class Liveness:
         self._silent.add(kernel)
         if self._give_up:
             half = f"{self._seconds / 2:g} s"
-            self._report(f"{_name(kernel)} has not answered for {half}; after {half} more it is treated as lost")
+            self._report(
+                f"{_name(kernel)} has not answered for {half}; after {half} more it is treated as lost", warning=True
+            )
         else:
             self._report(
                 f"{_name(kernel)} has not answered for {self._seconds:g} s: it hangs, its process is stopped, or a "
-                "call blocks all its threads; stop the run or wait"
+                "call blocks all its threads; stop the run or wait",
+                warning=True,
             )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, TypeVar
 
 from farandole.driver.kernels import rank_calls
@@ -19,9 +20,11 @@ T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
 WAIT_SECONDS = 10.0
-"""How many seconds a cell runs before its ranks are asked what they are doing."""
-LONGEST_PAUSE = 6.0
-"""The longest pause between two questions, as a multiple of `WAIT_SECONDS`."""
+"""How many seconds a rank waits in a collective before a hint names it."""
+PAUSES = 2
+"""How often the ranks are asked again what they are doing before a hint names those that are still waiting."""
+FIRST_PAUSE = 0.2
+"""The pause before the first question, as a part of the other pauses. Ranks that run short cells are not asked."""
 COMPUTING = 0.2
 """The part of the time that a rank may compute in a backward pass in which it waits."""
 MOST_GROUPS = 4
@@ -53,13 +56,27 @@ ABSENT = Activity(phrase=("does not run the cell", "do not run the cell"))
 SILENT = Activity(phrase=("does not answer", "do not answer"))
 
 
+@dataclass(frozen=True)
+class _Wait:
+    """A rank's wait in a collective that others have not called. It has lasted for some `pauses` between questions."""
+
+    activity: Activity
+    pauses: int = 0
+    named: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.activity.call, self.activity.place
+
+
 class WaitHints:
     """Asks the ranks what they are doing, and gives a hint if some wait in a collective that others do not reach.
 
-    - The ranks are asked when the cell has run for `seconds`, and then after growing pauses.
-    - A rank waits if it is in the same collective when it is asked a second time, half of `seconds` later. Ranks in a
-      training loop are often in different calls, but not for long.
-    - Each hint doubles the time before the second question, so that a loop in which ranks often wait causes few hints.
+    - The ranks are asked soon after the cell has begun, and then twice in `seconds`. Reading a stack is cheap.
+    - A rank waits if it is in the same collective each time. A hint names it when it has waited for `seconds`. That is
+      at most one pause later, because the wait may have begun just after a question.
+    - A wait gets one hint. In a loop, ranks wait in the same place again and again. The next hint about a rank in such
+      a place comes only if the rank waits more than twice as long as before.
     """
 
     def __init__(
@@ -68,9 +85,10 @@ class WaitHints:
         self._group = group
         self._hint = hint
         self._backend = backend
-        self._seconds = seconds
-        self._patience = seconds / 2
-        self._known: set[frozenset[tuple[RankKernel, str]]] = set()
+        self._pause = seconds / PAUSES
+        self._waits: dict[RankKernel, _Wait] = {}
+        self._longest: dict[tuple[RankKernel, tuple[str, str]], int] = {}
+        """The longest wait of each rank in each place that a hint has named, in pauses."""
 
     async def during(self, work: Coroutine[Any, Any, V]) -> V:
         """Return the result of a coroutine that executes a cell. Until then, give hints."""
@@ -81,15 +99,13 @@ class WaitHints:
             hints.cancel()
 
     async def _run(self) -> None:
-        pause = self._seconds
+        await asyncio.sleep(FIRST_PAUSE * self._pause)
         while True:
-            await asyncio.sleep(pause)
+            asked = monotonic()
             # Ranks without a backend do not wait for each other.
-            before = await self._ask() if self._backend() != "none" else {}
-            if _differ(before):
-                await asyncio.sleep(self._patience)
-                self._compare(before, await self._ask())
-            pause = min(2 * pause, LONGEST_PAUSE * self._seconds)
+            self._compare(await self._ask() if self._backend() != "none" else {})
+            # A rank that does not answer uses up the pause.
+            await asyncio.sleep(max(0.0, asked + self._pause - monotonic()))
 
     async def _ask(self) -> dict[RankKernel, Activity]:
         """Return what each rank of the world is doing. New ranks of an elastic run may not be in the world yet."""
@@ -102,21 +118,37 @@ class WaitHints:
             return ENDED if self._group.has_ended(kernel) else ABSENT
         if not answers(kernel):
             return SILENT
-        reply = await ask_in_subshell(kernel, rank_calls.activity(), self._seconds / 2, fresh=False)
+        reply = await ask_in_subshell(kernel, rank_calls.activity(), self._pause, fresh=False)
         return SILENT if reply is None else activity(reply)
 
-    def _compare(self, before: Mapping[RankKernel, Activity], after: Mapping[RankKernel, Activity]) -> None:
-        """Give a hint if ranks have been waiting since `before`, unless there was a hint for the same collectives."""
-        waiting = {
-            kernel: one
-            for kernel, one in after.items()
-            if kernel in before and one.continues(before[kernel], self._patience)
-        }
-        situation = frozenset((kernel, one.mark) for kernel, one in waiting.items())
-        if waiting and _differ(after) and situation not in self._known:
-            self._known.add(situation)
-            self._patience *= 2
-            self._hint(_hint(waiting, {kernel: one for kernel, one in after.items() if kernel not in waiting}))
+    def _compare(self, found: Mapping[RankKernel, Activity]) -> None:
+        """Give a hint if ranks have been waiting since earlier questions, unless a hint has named their waits."""
+        # All ranks may be in the same long collective. Then no rank waits for another.
+        in_collective = {kernel: one for kernel, one in found.items() if one.call} if _differ(found) else {}
+        self._waits = {kernel: self._wait(kernel, one) for kernel, one in in_collective.items()}
+        waiting = {kernel: wait for kernel, wait in self._waits.items() if wait.pauses >= PAUSES}
+        if self._are_news(waiting):
+            self._waits |= {kernel: replace(wait, named=True) for kernel, wait in waiting.items()}
+            others = {kernel: one for kernel, one in found.items() if kernel not in waiting}
+            self._hint(_hint({kernel: wait.activity for kernel, wait in waiting.items()}, others))
+        for kernel, wait in self._waits.items():
+            if wait.named:
+                self._longest[kernel, wait.place] = max(wait.pauses, self._longest.get((kernel, wait.place), 0))
+
+    def _wait(self, kernel: RankKernel, one: Activity) -> _Wait:
+        """Return the wait of a rank that is in a collective, which continues its former wait or is a new one."""
+        former = self._waits.get(kernel)
+        if former is None or not one.continues(former.activity, self._pause):
+            return _Wait(one)
+        return replace(former, activity=one, pauses=former.pauses + 1)
+
+    def _are_news(self, waiting: Mapping[RankKernel, _Wait]) -> bool:
+        """Return whether a hint is due. It is not due for ranks that join others in a wait that has been named."""
+        named = {wait.place for wait in self._waits.values() if wait.named}
+        return any(
+            wait.place not in named and wait.pauses > 2 * self._longest.get((kernel, wait.place), 0)
+            for kernel, wait in waiting.items()
+        )
 
 
 def activity(reply: Reply) -> Activity:

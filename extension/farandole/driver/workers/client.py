@@ -57,13 +57,18 @@ class HubClient:
         token: str,
         session: aiohttp.ClientSession,
         public: str = "",
+        internal: bool = False,
         stop_seconds: float = HUB_STOP_SECONDS,
     ) -> None:
-        """Use the hub at ``url``; ``public`` is its address for browsers if that differs from ``url``."""
+        """Use the hub at ``url``; ``public`` is its address for browsers if that differs from ``url``.
+
+        Messages omit an ``internal`` address. The hub has given it to this process, and users do not know it.
+        """
         self.address = Address.of(url, public)
         self.url = self.address.url
         self.token = token
         self.session = session
+        self._internal = internal
         self._stop_seconds = stop_seconds
         self._start_slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._stop_slots = asyncio.Semaphore(STOPS_AT_ONCE)
@@ -176,9 +181,14 @@ class HubClient:
 
     def _unreachable(self, exc: Exception) -> HubUnreachableError:
         """Return the error for a hub that does not answer a request or stops sending data."""
-        return HubUnreachableError(
-            f"no hub answers at {self.url} ({exc}). Check the address, or use `--local` to work without a hub."
-        )
+        reason = str(exc) or f"no answer within {REQUEST_TIMEOUT.total:g} s"
+        if not self._internal:
+            return HubUnreachableError(
+                f"no hub answers at {self.url} ({reason}). Check the address, or use `--local` to work without a hub."
+            )
+        error = HubUnreachableError("the hub does not answer; it may be restarting. Try again in a minute.")
+        error.add_note(f"{self.url}: {reason}")
+        return error
 
     @asynccontextmanager
     async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -54,7 +54,9 @@ class HubWorkers(WorkerSource):
         # The slashes are ignored, because the panel passes the ``url`` of its client, which ends with a slash.
         is_own = own is not None and url.rstrip("/") == own.rstrip("/")
         public = os.environ.get("JUPYTERHUB_HOST", "") if is_own else ""
-        return cls(HubClient(url=url, token=token, session=session, public=public))
+        # A laptop's user may set FARANDOLE_HUB_URL too. Only servers of the hub have a JUPYTERHUB_SERVICE_PREFIX.
+        internal = is_own and "JUPYTERHUB_SERVICE_PREFIX" in os.environ
+        return cls(HubClient(url=url, token=token, session=session, public=public, internal=internal))
 
     @property
     def client(self) -> HubClient:

@@ -13,6 +13,7 @@ import aiohttp
 
 from farandole.driver.workers.addresses import Address
 from farandole.driver.workers.journal import WorkerJournal
+from farandole.driver.workers.refusals import refusal, silent_worker
 from farandole.exceptions import NoClusterError, WorkerStartError
 from farandole.protocol import RECORD_SIGN_SECONDS
 from farandole.suggestions import did_you_mean
@@ -181,8 +182,12 @@ class Worker:
                     heartbeat=HEARTBEAT_SECONDS,
                 )
         except (TimeoutError, aiohttp.ClientError) as exc:
-            reason = str(exc) or f"no answer within {seconds:g} s"
-            raise WorkerStartError(f"worker {self.name} did not open a channel to its kernel: {reason}") from exc
+            error = WorkerStartError(
+                f"worker {self.name} did not open a channel to its kernel, which may be starting or have ended. Try "
+                "again, or see `%cluster status`."
+            )
+            error.add_note(str(exc) or f"no answer within {seconds:g} s")
+            raise error from exc
 
     async def records(self) -> WorkerJournal:
         """Return the ids of the worker's live kernels, and its run journals."""
@@ -237,13 +242,18 @@ class Worker:
                 allow_redirects=False,
             ) as answer:
                 if answer.status >= 300:
-                    raise WorkerStartError(await self._complaint("GET", path, answer), status=answer.status)
+                    raise await refusal(self.name, f"GET {path}", answer)
                 while head := await answer.content.read(1):
                     # Each frame is preceded by its length in four bytes. A length of 0 is a keep-alive.
                     if length := int.from_bytes(head + await answer.content.readexactly(3), "big"):
                         yield await answer.content.readexactly(length)
         except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
-            raise WorkerStartError(f"worker {self.name} stopped sending its journal of run {run}: {exc}") from exc
+            error = WorkerStartError(
+                f"worker {self.name} stopped sending its journal of run {run}; it may be stopping. Try again, or see "
+                "`%cluster status`."
+            )
+            error.add_note(f"GET {path}: {str(exc) or type(exc).__name__}")
+            raise error from exc
 
     async def _get(self, path: str, **options: Any) -> dict[str, Any]:
         """Return the JSON object from one of the worker's routes.
@@ -253,7 +263,7 @@ class Worker:
         """
         answer: dict[str, Any] | None = await self._request("GET", path, **options)
         if answer is None:
-            raise WorkerStartError(f"a server other than worker {self.name} answered GET {path}; try again")
+            raise silent_worker(self.name, f"GET {path}: the answer is not JSON")
         return answer
 
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:
@@ -271,15 +281,11 @@ class Worker:
                     return None
                 # If a server is not running, the hub answers in its place and redirects to its own pages.
                 if answer.status >= 300:
-                    raise WorkerStartError(await self._complaint(method, path, answer), status=answer.status)
+                    raise await refusal(self.name, f"{method} {path}", answer)
                 return await answer.json() if answer.content_type == "application/json" else None
         except (TimeoutError, aiohttp.ClientError) as exc:
-            reason = str(exc) or "no answer within 30 s"
-            raise WorkerStartError(f"worker {self.name} cannot be reached ({method} {path}): {reason}") from exc
-
-    async def _complaint(self, method: str, path: str, answer: aiohttp.ClientResponse) -> str:
-        reason = (await answer.text())[:300]
-        return f"worker {self.name} refused {method} {path} with {answer.status}: {reason}"
+            note = f"{method} {path}: {str(exc) or f'no answer within {REQUEST_TIMEOUT.total:g} s'}"
+            raise silent_worker(self.name, note) from exc
 
 
 @dataclass(frozen=True, kw_only=True)

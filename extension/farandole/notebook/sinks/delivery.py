@@ -117,4 +117,5 @@ class Delivery:
     def _give_up(self, reason: str) -> None:
         if not self._broken.is_set():
             self._broken.set()
-            self._run.notice(f"{self._tracker.name} does not have the whole run: {reason}; the run's folder has it")
+            text = f"{self._tracker.name} does not have the whole run: {reason}; the run's folder has it"
+            self._run.notice(text, warning=True)

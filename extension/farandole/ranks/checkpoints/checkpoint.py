@@ -121,7 +121,8 @@ class Checkpoints:
         if self._writer is not None:
             self._writer.join(timeout)
             if self._writer.is_alive():
-                run.notice(f"a checkpoint is still being written to {self.folder} after {timeout:g} s; it continues")
+                slow = f"a checkpoint is still being written to {self.folder} after {timeout:g} s; it continues"
+                run.notice(slow, warning=True)
 
     def load(self, source: Path) -> None:
         """Load the newest intact checkpoint from a run's folder, or from a folder of checkpoints, on all ranks.
@@ -138,7 +139,8 @@ class Checkpoints:
         found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
         head = collectives.broadcast_bytes(own_head, root=0)
         if not head and alone:
-            run.notice(f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks")
+            gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
+            run.notice(gone, warning=True)
             return
         if not head:
             raise UsageError(
@@ -163,7 +165,7 @@ class Checkpoints:
         try:
             found = _newest_intact(newer)
         except UntrustedError as exc:
-            run.notice(str(exc))
+            run.notice(str(exc), warning=True)
             return None
         if found is None:
             return None
@@ -191,7 +193,8 @@ class Checkpoints:
         slow = self._writer is not None and self._writer.is_alive()
         if slow and not self._slow_noticed:
             self._slow_noticed = True
-            run.notice(f"{self.folder} is slow: a checkpoint is skipped while the previous one is still being written")
+            text = f"{self.folder} is slow: a checkpoint is skipped while the previous one is still being written"
+            run.notice(text, warning=True)
         return slow
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
@@ -235,7 +238,8 @@ class Checkpoints:
             self._failure_noticed = True
             run.notice(
                 f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "
-                "training continues, earlier checkpoints stay, and the next due checkpoint is tried again"
+                "training continues, earlier checkpoints stay, and the next due checkpoint is tried again",
+                warning=True,
             )
 
 
@@ -266,7 +270,7 @@ def _newest_intact(paths: list[Path]) -> Content | None:
             return files.read(path)
         except DamagedError as exc:
             if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
-                run.notice(f"the checkpoint {path} is damaged and ignored: {exc}")
+                run.notice(f"the checkpoint {path} is damaged and ignored: {exc}", warning=True)
     return None
 
 

@@ -53,7 +53,7 @@ def prepare(
     """
     from farandole.ranks.training import arguments, parallel, shard
 
-    arguments.check_targets(sys._getframe(1))
+    arguments.check_targets(sys._getframe(1), model, optimizer, loader)
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
     if batch_size not in BATCH_SIZES:
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")

@@ -8,16 +8,26 @@ import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
+from IPython.core.getipython import get_ipython
+
 from farandole.ranks import context, run
 from farandole.ranks.world import one_device
 
-NAMES = {
-    "accelerate": "accelerate, which the Trainer of transformers uses too,",
-    "lightning": "lightning",
-    "pytorch_lightning": "pytorch_lightning",
+ALONE = "{} needs torch.distributed: on backend horovod each rank trains alone. To train on all ranks,"
+NOTICES = {
+    "accelerate": ALONE.format("accelerate, which the Trainer of transformers uses too,"),
+    "lightning": ALONE.format("lightning"),
+    "pytorch_lightning": ALONE.format("pytorch_lightning"),
+    "lightning_fabric": ALONE.format("lightning_fabric"),
+    "torchmetrics": (
+        "torchmetrics needs torch.distributed: on backend horovod `compute()` covers the data of one rank only. To "
+        "combine the data of all ranks,"
+    ),
 }
 """Libraries that need `torch.distributed`, mapped to the beginning of the notice for the user."""
 LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
+IMPORTERS = {"lightning_fabric": {"pytorch_lightning"}, "torchmetrics": LIGHTNING}
+"""Libraries that others import by themselves. After the notice of such an importer, theirs would say nothing new."""
 
 
 class Libraries(MetaPathFinder):
@@ -34,23 +44,29 @@ class Libraries(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object = None, _target: object = None) -> ModuleSpec | None:
         """Give notice of a library that cannot train on the backend. Return None for the other finders to find it."""
-        if fullname in NAMES:
+        if fullname in NOTICES:
             self._notice(fullname)
         return one_device.spec_of(fullname, path)
 
-    def notice_imported(self) -> None:
+    def watch_cells(self) -> None:
+        """Make this process's kernel call `notice_imported` before each cell. Repeated calls do no harm."""
+        shell = get_ipython()
+        if shell is not None:
+            shell.events.register("pre_run_cell", self.notice_imported)
+
+    def notice_imported(self, _cell: object = None) -> None:
         """Give notice of libraries that an earlier cell has imported, for example with another backend."""
-        for name in NAMES:
+        for name in NOTICES:
             if name in sys.modules:
                 self._notice(name)
 
     def _notice(self, name: str) -> None:
-        if context.backend() == "horovod" and context.rank() == 0 and context.size() > 1 and name not in self._noticed:
+        known = {name} | IMPORTERS.get(name, set())
+        alone = context.backend() == "horovod" and context.rank() == 0 and context.size() > 1
+        if alone and self._noticed.isdisjoint(known):
             self._noticed.add(name)
-            run.notice(
-                f"{NAMES[name]} needs torch.distributed: on backend horovod each rank trains alone. To train on all "
-                "ranks, use `%%distributed_train --backend torch`, or start the cluster with `--backend torch`."
-            )
+            remedy = "use `%%distributed_train --backend torch`, or start the cluster with `--backend torch`."
+            run.notice(f"{NOTICES[name]} {remedy}", warning=True)
 
     def adapt(self) -> None:
         """Make libraries forget the former world if the backend, the rank or the size has changed."""

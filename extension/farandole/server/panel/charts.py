@@ -89,6 +89,7 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
         "ended": ended,
         "error": summary["error"],
         "notices": [*info.notices, *(notice for notice in view["notices"] if notice not in info.notices)],
+        "warnings": [*info.warnings, *(warning for warning in view["warnings"] if warning not in info.warnings)],
         "elapsed": math.floor(summary["seconds"]),
         "seconds_left": None if ended else view["seconds_left"],
         "progress": [] if ended else view["progress"],
@@ -154,7 +155,8 @@ class _Sampling:
         try:
             yield
         except (OSError, ValueError) as exc:
-            self.run.notice(f"A file of this run cannot be read and is left out: {reason(exc)}")
+            text = f"A file of this run cannot be read and is left out: {reason(exc)}"
+            self.run.notice(text, warning=True)
 
     def _add(self, rank: int, record: dict[str, Any]) -> None:
         values = record.get("values")

@@ -149,7 +149,9 @@ def _notice(status: DriverStatus | None, action: PendingAction) -> str | None:
         return "the notebook that leads it will follow when its cell has ended"
     if not dead:
         return None
-    return f"rank{'s' if len(dead) > 1 else ''} {', '.join(dead)} dead; the next cell starts the lost ranks again"
+    if len(dead) == 1:
+        return f"rank {dead[0]} is dead; the next cell starts it again"
+    return f"ranks {', '.join(dead)} are dead; the next cell starts them again"
 
 
 def _size(workers: Sequence[wire.Worker], status: DriverStatus | None) -> int | None:

@@ -204,8 +204,10 @@ def _slim(info: RunInfo) -> RunInfo:
     texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
     short: dict[str, Any] = {name: text[:LONGEST_LISTED_TEXT] for name, text in texts.items()}
     notices = tuple(notice[:LONGEST_LISTED_TEXT] for notice in info.notices[-MOST_NOTICES:])
+    warnings = tuple(warning[:LONGEST_LISTED_TEXT] for warning in info.warnings[-MOST_NOTICES:])
     config = dict(islice(_config_values(info.config), MOST_CONFIG))
-    return replace(info, **short, notices=notices, config=config, results={}, options={}, versions={}, git=None)
+    slim: dict[str, Any] = {"results": {}, "options": {}, "versions": {}, "git": None}
+    return replace(info, **short, notices=notices, warnings=warnings, config=config, **slim)
 
 
 def _config_values(config: Mapping[str, Any]) -> Iterable[tuple[str, ConfigValue]]:

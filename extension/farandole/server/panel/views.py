@@ -31,8 +31,8 @@ def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
 
 
 def _complete(view: dict[str, Any]) -> None:
-    """Add the keys that the views of older releases lack: the time left, counts, and the times and epochs of points."""
-    for key, value in (("seconds_left", None), ("reports", 0), ("output_bytes", 0)):
+    """Add the keys that the views of older releases lack: time left, counts, warnings, times and epochs of points."""
+    for key, value in (("seconds_left", None), ("reports", 0), ("output_bytes", 0), ("warnings", [])):
         view.setdefault(key, value)
     series = view.get("series")
     if isinstance(series, list):

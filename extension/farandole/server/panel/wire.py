@@ -252,11 +252,13 @@ class RunView(RunBasics):
     """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
 
     ``seconds_left`` estimates how long the whole run still takes. It is null unless loops are nested. ``reports`` and
-    ``output_bytes`` count what the driver has received, so that a page sees whether anything has arrived.
+    ``output_bytes`` count what the driver has received, so that a page sees whether anything has arrived. ``warnings``
+    contains those notices that report a loss, a hang or a failure.
     """
 
     ended: bool
     notices: list[str]
+    warnings: list[str]
     elapsed: float
     seconds_left: float | None
     progress: list[Bar]

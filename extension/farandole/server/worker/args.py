@@ -17,7 +17,7 @@ EXTENSIONS = {
 }
 
 WORKER_ARGS = [
-    "--ServerApp.default_url=/api",
+    "--ServerApp.default_url=/farandole/page",
     "--ServerApp.terminals_enabled=False",
     # The largest valid body lists the ranks of a world. Senders without a login have a smaller limit; see
     # farandole.server.senders.

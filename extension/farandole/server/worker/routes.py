@@ -1,4 +1,4 @@
-"""HTTP routes of a worker's server for drivers and panels. All routes require the server's authentication."""
+"""HTTP routes of a worker's server for drivers, panels and browsers. All routes require the server's authentication."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from farandole.reading import parse_json
 from farandole.server.activity import idle_seconds
 from farandole.server.journal.journal import Journal
 from farandole.server.worker.logbook import LogBook
+from farandole.server.worker.page import PageHandler
 from farandole.server.worker.ranks import RankKernelManager
 from farandole.server.worker.rendezvous import Rendezvous, are_slots
 from farandole.server.worker.usage import UsageMeter
@@ -218,6 +219,7 @@ def add_routes(serverapp: ServerApp) -> None:
     serverapp.web_app.add_handlers(
         ".*$",
         [
+            (url_path_join(base, "page"), PageHandler),
             (url_path_join(base, "worker"), WorkerHandler),
             (url_path_join(base, "look"), StatusHandler, {"meter": UsageMeter()}),
             (url_path_join(base, "log"), LogHandler, {"book": book}),

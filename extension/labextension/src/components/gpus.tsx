@@ -2,6 +2,7 @@
 
 import type { JSX } from "react";
 
+import { isHubAway, isKnown } from "../state/reducer";
 import type { GpuClass } from "../wire";
 import { usePanelContext, usePanelState } from "./context";
 import { Empty, Meter, Table } from "./parts";
@@ -31,15 +32,22 @@ export function Gpus(): JSX.Element {
       </section>
       <section aria-label={trans.__("GPUs")}>
         <h3 className="fd-title">{trans.__("GPUs")}</h3>
-        {gpus.length ? (
-          gpus.map((one) => <ClassView key={one.name} gpus={one} />)
-        ) : (
-          <Empty title={trans.__("No GPUs here")}>
-            <p>{trans.__("The hub offers no GPUs. Profiles without GPUs train on CPUs.")}</p>
-          </Empty>
-        )}
+        {gpus.length ? gpus.map((one) => <ClassView key={one.name} gpus={one} />) : <NoGpus />}
       </section>
     </>
+  );
+}
+
+/** Says that there are no GPUs, unless the server or the hub is down, as there may be GPUs then. */
+function NoGpus(): JSX.Element {
+  const { trans } = usePanelContext();
+  const state = usePanelState();
+  if (isHubAway(state)) return <Empty title={trans.__("The GPUs are unknown until the hub answers")} />;
+  if (!isKnown(state)) return <Empty title={trans.__("The GPUs are unknown until the server answers")} />;
+  return (
+    <Empty title={trans.__("No GPUs here")}>
+      <p>{trans.__("The hub offers no GPUs. Profiles without GPUs train on CPUs.")}</p>
+    </Empty>
   );
 }
 

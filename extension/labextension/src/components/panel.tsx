@@ -92,7 +92,8 @@ function failureText(trans: TranslationBundle, failure: ConnectionFailure | null
     return trans.__("The notebook server has no Farandole. Install the package there, then restart the server.");
   }
   const text = trans.__("The notebook server does not answer. The page tries again.");
-  return failure ? `${text} ${failure.message}` : text;
+  // With status 0 the message is the browser's own, such as "Failed to fetch".
+  return failure?.status ? `${text} ${failure.message}` : text;
 }
 
 /** Messages about a lost connection, an error of the hub, and requests that the server has refused. */

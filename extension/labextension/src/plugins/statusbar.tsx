@@ -8,7 +8,7 @@ import type { IPanelModel } from "../state/model";
 import { activeRuns, isKnown } from "../state/reducer";
 import { factsOf, type Facts } from "../state/status";
 
-/** The values, and whether the server and the hub answer. */
+/** The values, and whether the server and the hub have answered. */
 type Shown = Facts & { readonly known: boolean };
 
 export class StatusItem extends ReactWidget {

@@ -86,9 +86,14 @@ export function forget(state: PanelState, { runs, followed, logs }: ReturnType<t
   };
 }
 
-/** Return false while the server or the hub is down, as there may be clusters then that the page does not know. */
-export function isKnown({ connection, hub }: PanelState): boolean {
-  return connection !== "lost" && !hub?.error;
+/** Return false until the server and the hub have answered and while one of them is down: there may be other clusters. */
+export function isKnown({ connection, clusters, hub }: PanelState): boolean {
+  return connection !== "lost" && clusters !== null && !hub?.error;
+}
+
+/** Return whether the server answers, but the hub does not. */
+export function isHubAway({ connection, hub }: PanelState): boolean {
+  return connection !== "lost" && Boolean(hub?.error);
 }
 
 /** Return the latest summary of a run. */

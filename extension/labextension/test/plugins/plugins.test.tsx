@@ -65,16 +65,17 @@ function text(item: StatusItem): string {
   return (item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render().props.children.join("");
 }
 
-test("the item in the status bar follows the state, and does not say that there is no cluster while the hub is down", () => {
+test("the item in the status bar says that there is no cluster only when the server and the hub have said so", () => {
   const model = new Model();
   const item = new StatusItem(model.it, jest.fn());
+  expect(text(item)).toBe("Farandole: not connected");
+  model.receive({ kind: "clusters", hub: { user: "ada", error: null }, clusters: [] });
   expect(text(item)).toBe("Farandole: no cluster");
   model.receive(example<wire.ClustersMessage>("clusters-starting"));
   expect(text(item)).toContain("a cluster is starting");
   model.receive(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
   expect(text(item)).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.0 GiB");
-  // Without the hub it is unknown whether there are clusters.
-  model.receive({ kind: "clusters", hub: { user: "ada", error: "no hub answers" }, clusters: [] });
+  model.receive({ kind: "clusters", hub: { user: "ada", error: "the hub does not answer" }, clusters: [] });
   expect(text(item)).toBe("Farandole: not connected · first-cnn +1");
 });
 

@@ -3,6 +3,7 @@ import {
   EMPTY,
   forget,
   activeRuns,
+  isKnown,
   reduce as reduceAt,
   runOf,
   elapsedSeconds,
@@ -32,6 +33,14 @@ test("messages of different kinds are independent", () => {
   expect(state.resources?.profiles).toHaveLength(3);
   expect(state.total).toBe(500);
   expect(Object.keys(state.views)).toEqual([run.id]);
+});
+
+test("clusters are known only after they have arrived, and while the hub and the server answer", () => {
+  expect(isKnown(EMPTY)).toBe(false);
+  const state = reduce({ ...EMPTY, connection: "open" }, clusters);
+  expect(isKnown(state)).toBe(true);
+  expect(isKnown(reduce(state, example<wire.ClustersMessage>("clusters-hub-away")))).toBe(false);
+  expect(isKnown({ ...state, connection: "lost" })).toBe(false);
 });
 
 test("a heartbeat does not change the state, so nothing is rendered again", () => {

@@ -18,6 +18,7 @@ async def test_the_run_continues_without_a_lost_rank():
     assert host.notices == [
         "rank 1 (worker c-w1) was lost: killed by signal 9 (SIGKILL): continuing with 2 ranks from step 70"
     ]
+    assert host.warnings == host.notices
     host.finish()
     assert [(reply.rank, reply.worker, reply.status) for reply in await run] == [(0, "c-w0", "ok"), (1, "c-w2", "ok")]
 
@@ -44,6 +45,7 @@ async def test_a_notice_names_the_rule_for_learning_rates_when_the_size_changes(
     host.ranks[1].mark_dead("killed")
     await until(lambda: len(host.notices) == 2)
     assert host.notices[1] == "learning rates follow the number of ranks (--lr-rule linear): now for 1 rank"
+    assert host.warnings == host.notices[:1]
     host.finish()
     assert len(await run) == 1
 
@@ -65,6 +67,7 @@ async def test_a_new_rank_joins_at_one_commit_of_all():
         "a lost rank could not be replaced yet, trying again: no worker is available",
         "rank 2 joined: continuing with 3 ranks from step 90",
     ]
+    assert host.warnings == host.notices[:1]
     host.finish()
     assert len(await run) == 3
 
@@ -77,6 +80,7 @@ async def test_removed_ranks_leave_at_a_commit_and_their_workers_stop():
     await until(lambda: host.released)
     assert host.worlds == [["c-w0", "c-w1"]]
     assert host.notices == ["1 rank left with worker c-w2: continuing with 2 ranks from step 80"]
+    assert host.warnings == []
     host.finish()
     assert len(await run) == 2
 
@@ -153,7 +157,7 @@ async def test_the_user_sets_the_hung_timeout():
     rank.answers.clear()
     run = host.run()
     await until(lambda: host.notices)
-    assert "has not answered for 0.05 s" in host.notices[0]
+    assert "has not answered for 0.05 s" in host.warnings[0]
     await until(lambda: not rank.alive)
     run.cancel()
     await asyncio.wait([run])

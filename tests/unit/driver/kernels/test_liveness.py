@@ -35,14 +35,21 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
-async def watched(ranks, notices, **options):
-    return asyncio.create_task(Liveness(lambda: ranks, notices.append, seconds=0.06, **options).run())
+async def watched(ranks, notices, *, seconds=0.06, warnings=None, **options):
+    """Append the notices to a list, and those that are warnings to ``warnings`` as well."""
+
+    def report(text, *, warning=False):
+        notices.append(text)
+        if warning and warnings is not None:
+            warnings.append(text)
+
+    return asyncio.create_task(Liveness(lambda: ranks, report, seconds=seconds, **options).run())
 
 
 async def test_a_silent_rank_is_reported_once_and_again_when_it_answers():
-    ranks, notices = [Rank(0), Rank(1)], []
+    ranks, notices, warnings = [Rank(0), Rank(1)], [], []
     ranks[1].answers.clear()
-    watch = await watched(ranks, notices)
+    watch = await watched(ranks, notices, warnings=warnings)
     await until(lambda: notices)
     asked = ranks[0].asked
     # The silent rank does not delay pings to the other rank, and is reported only once.
@@ -53,22 +60,24 @@ async def test_a_silent_rank_is_reported_once_and_again_when_it_answers():
     ranks[1].answers.set()
     await until(lambda: len(notices) == 2)
     assert notices[1] == "rank 1 (worker c-w1) answers again"
+    assert warnings == [silent]
     assert all(rank.alive for rank in ranks)
     watch.cancel()
 
 
 async def test_a_rank_is_reported_before_it_is_given_up():
-    rank, notices, given_up = Rank(0), [], []
+    rank, notices, warnings, given_up = Rank(0), [], [], []
     rank.answers.clear()
-    watch = await watched([rank], notices, give_up=lambda one: given_up.append((one, len(notices))))
+    watch = await watched([rank], notices, warnings=warnings, give_up=lambda one: given_up.append((one, len(notices))))
     await until(lambda: given_up)
     assert given_up[0] == (rank, 1)
+    assert warnings == notices
     watch.cancel()
 
 
 async def test_a_silence_is_reported_soon_after_half_the_time():
     rank, notices = Rank(0), []
-    watch = asyncio.create_task(Liveness(lambda: [rank], notices.append, seconds=6, give_up=lambda _: None).run())
+    watch = await watched([rank], notices, seconds=6, give_up=lambda _: None)
     # If ranks were checked only every third of the timeout, a report would come up to a third too late.
     # Timers fire in order even under load, so the test is reliable on a busy machine.
     await asyncio.sleep(1.9)

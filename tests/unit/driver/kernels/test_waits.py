@@ -102,12 +102,23 @@ async def test_a_situation_is_hinted_at_once_although_the_other_ranks_move():
     assert len(cell.hints) == 1
 
 
-async def test_another_collective_is_another_situation_and_requires_twice_the_time():
-    rank = Rank(REDUCE)
-    cell = Cell([rank, Rank(SLEEP)])
+async def test_a_wait_in_another_place_and_a_wait_of_another_rank_get_another_hint():
+    one, other = Rank(REDUCE), Rank(SLEEP)
+    cell = Cell([one, other])
     await cell.until_hinted()
-    rank.found = BARRIER
+    one.found = BARRIER
     assert (await cell.until_hinted(2)).startswith("rank 0 waits in dist.barrier (cell 4, line 9); rank 1 does not: ")
+    one.found, other.found = SLEEP, BARRIER
+    assert (await cell.until_hinted(3)).startswith("rank 1 waits in dist.barrier (cell 4, line 9); rank 0 does not: ")
+
+
+async def test_a_rank_that_joins_a_wait_which_has_been_named_causes_no_hint():
+    late = Rank(SLEEP)
+    cell = Cell([Rank(REDUCE), late, Rank(SLEEP)])
+    await cell.until_hinted()
+    late.found = REDUCE
+    await cell.until_asked(cell.ranks[0].asked + 5)
+    assert len(cell.hints) == 1
 
 
 @pytest.mark.parametrize(
@@ -175,25 +186,70 @@ async def test_ranks_are_not_asked_with_backend_none_nor_after_the_cell():
     assert asking() == 1
 
 
-async def test_ranks_are_asked_only_when_a_cell_has_run_for_a_while_and_then_after_growing_pauses(monkeypatch):
-    pauses = []
+class Clock:
+    """A clock that advances only when `WaitHints` sleeps, so that a cell of minutes takes no time."""
 
-    async def sleep(seconds):
-        pauses.append(seconds)
-        if len(pauses) > 6:
+    def __init__(self, monkeypatch):
+        self.now, self.end, self.pauses = 0.0, float("inf"), []
+        self._sleep = asyncio.sleep
+        monkeypatch.setattr(waits.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(waits, "monotonic", lambda: self.now)
+
+    async def sleep(self, seconds):
+        if self.now >= self.end:
             await asyncio.Event().wait()
+        self.pauses.append(seconds)
+        self.now += seconds
+        await self._sleep(0)
 
-    monkeypatch.setattr(waits.asyncio, "sleep", sleep)
-    ranks = [Rank(SLEEP), Rank(SLEEP)]
-    group = RankGroup()
-    group.assign_ranks(ranks)
-    for rank in ranks:
-        group.begin(rank, rank.run())
-    over = asyncio.Event()
-    task = asyncio.create_task(WaitHints(group, print, backend=lambda: "torch").during(over.wait()))
-    async with asyncio.timeout(20):
-        while len(pauses) <= 6:
-            await asyncio.wait([task], timeout=0.01)
-    assert pauses == [10, 20, 40, 60, 60, 60, 60]
-    over.set()
-    await task
+    async def run_cell(self, ranks, seconds):
+        """Let a cell run for a time. Return when each hint was given."""
+        group, times, over = RankGroup(), [], asyncio.Event()
+        group.assign_ranks(ranks)
+        for rank in ranks:
+            group.begin(rank, rank.run())
+        self.end = seconds
+        hints = WaitHints(group, lambda _: times.append(self.now), backend=lambda: "torch")
+        task = asyncio.create_task(hints.during(over.wait()))
+        async with asyncio.timeout(20):
+            while self.now < self.end:
+                await self._sleep(0)
+        over.set()
+        await task
+        return times
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+async def test_ranks_are_asked_every_five_seconds_and_not_in_short_cells(clock):
+    assert await clock.run_cell([Rank(SLEEP), Rank(SLEEP)], 60) == []
+    assert clock.pauses == [1, *[5] * 12]
+
+
+@pytest.mark.parametrize("begin", [0, 2, 12, 17.5, 301])
+async def test_a_wait_is_named_ten_to_fifteen_seconds_after_it_began_at_any_time_of_the_cell(clock, begin):
+    waiting = Rank(lambda: REDUCE if clock.now >= begin else SLEEP)
+    [named] = await clock.run_cell([waiting, Rank(SLEEP)], begin + 120)
+    assert 10 <= named - begin <= 15
+
+
+@pytest.mark.parametrize("seconds", [12, 17, 27, 60])
+async def test_waits_in_each_turn_of_a_loop_cause_one_hint(clock, seconds):
+    def found():
+        turn, within = divmod(clock.now, seconds + 5)
+        return {**REDUCE, "mark": f"[{turn}] None"} if within < seconds else SLEEP
+
+    assert len(await clock.run_cell([Rank(found), Rank(SLEEP)], 1800)) == 1
+
+
+async def test_a_wait_that_lasts_much_longer_than_earlier_ones_in_the_same_place_is_named(clock):
+    def found():
+        turn = int(clock.now // 30) if clock.now < 300 else 10
+        return {**REDUCE, "mark": f"[{turn}] None"} if turn == 10 or clock.now % 30 < 20 else SLEEP
+
+    first, second = await clock.run_cell([Rank(found), Rank(SLEEP)], 600)
+    assert 10 <= first <= 15
+    assert 330 <= second <= 350

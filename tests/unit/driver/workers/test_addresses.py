@@ -96,9 +96,10 @@ async def test_the_hubs_redirect_in_place_of_a_worker_is_not_followed():
     async with Proxy().served() as port, aiohttp.ClientSession() as session:
         client = HubClient(url=f"http://127.0.0.1:{port}", token="secret", session=session, public=PUBLIC)
         gone = await HubWorkers(client).worker("main-w1", URL.replace("main-w0", "main-w1"))
-        with pytest.raises(WorkerStartError, match="302") as refused:
+        with pytest.raises(WorkerStartError, match="worker main-w1 does not answer") as refused:
             await gone.info()
         assert refused.value.status == 302
+        assert refused.value.__notes__[0].startswith("GET farandole/worker: 302")
         with pytest.raises(WorkerStartError):
             async with asyncio.timeout(5):
                 await anext(gone.follow("r", "k", 0))

@@ -422,6 +422,31 @@ async def test_no_hub_at_the_address(unused_tcp_port):
             await client.user()
 
 
+@pytest.mark.parametrize(
+    ("given", "prefix", "internal"),
+    [("", True, True), ("", False, False), ("same", True, True), ("other", True, False)],
+    ids=["a notebook of the hub", "a laptop with the variable", "the panel, which gives the address", "another hub"],
+)
+async def test_only_an_address_that_the_user_knows_is_named(monkeypatch, unused_tcp_port, given, prefix, internal):
+    own = f"http://127.0.0.1:{unused_tcp_port}"
+    monkeypatch.setenv("FARANDOLE_HUB_URL", own)
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", TOKEN)
+    monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX", raising=False)
+    if prefix:
+        monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
+    url = {"same": f"{own}/", "other": own.replace("127.0.0.1", "localhost")}.get(given)
+    async with aiohttp.ClientSession() as session:
+        workers = HubWorkers.from_environment(url, None, session)
+        with pytest.raises(HubUnreachableError) as caught:
+            await workers.clusters()
+    if internal:
+        assert str(caught.value) == "the hub does not answer; it may be restarting. Try again in a minute."
+        assert caught.value.__notes__[0].startswith(f"{own}/: Cannot connect")
+    else:
+        assert f"no hub answers at {workers.client.url} (Cannot connect" in str(caught.value)
+        assert "Check the address" in str(caught.value)
+
+
 async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):
     fake.events["c-w0"] = ["break"]
     with pytest.raises((HubUnreachableError, WorkerStartError)):

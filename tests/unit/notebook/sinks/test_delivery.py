@@ -73,6 +73,7 @@ def test_an_error_gives_one_notice_and_nothing_more_is_sent(tmp_path, error, rea
     report(run, 6)
     assert tracker.received == ["open"]
     assert run.notices == (f"Recorder does not have the whole run: {reason}; the run's folder has it",)
+    assert run.info.warnings == run.notices
     assert len(run.dataframe()) == 6
     run.finish(Status.FINISHED)
 

@@ -48,7 +48,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 @pytest.fixture
 def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     messages: list[str] = []
-    monkeypatch.setattr(run, "notice", messages.append)
+    monkeypatch.setattr(run, "notice", lambda text, **_: messages.append(text))
     return messages
 
 

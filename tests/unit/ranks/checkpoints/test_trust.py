@@ -140,7 +140,7 @@ def test_a_new_rank_that_may_not_load_a_checkpoint_says_so_and_continues(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(run, "notice", told.append)
+    monkeypatch.setattr(run, "notice", lambda text, **_: told.append(text))
     _set_a_trap(made)
     made.chmod(0o777)
     monkeypatch.setattr(files, "written_after", lambda *_: [made])

@@ -78,6 +78,7 @@ def test_an_option_that_the_cell_does_not_use_is_noticed(records):
     [notice] = sent(records, Kind.NOTICE)
     assert notice.startswith("--config batch_sise has changed nothing, because the cell did not call fd.config(batch_")
     assert notice.endswith("Did you mean 'batch_size'?")
+    assert records[-1]["warning"] is True
 
 
 @pytest.mark.parametrize(("succeeded", "notices"), [(True, 1), (False, 0)])

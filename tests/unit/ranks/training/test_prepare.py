@@ -3,6 +3,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import farandole
 import pytest
 import torch
 from farandole.exceptions import UsageError
@@ -227,6 +228,51 @@ def test_another_number_of_variables_than_three_is_named_before_anything_is_prep
     pair = prepare(model)[0], prepare(model)
     (_one, _two), (_model, _, _) = (1, 2), prepare(model)
     assert (pair[0], pair[1][0], _model) == (model, model, model)
+
+
+ARGUMENT_CELLS = [
+    "model = fd.prepare(model)",
+    "model = fd.prepare(model, optimizer)",
+    "optimizer = fd.prepare(model, optimizer=optimizer)",
+    "model = fd.prepare(*[model, optimizer])",
+    "def local(model):\n    model = fd.prepare(model)\n    return model(1)\nlocal(model)",
+    "def shared():\n    global model\n    model = fd.prepare(model)\nshared()",
+    "def outer(model):\n    def use(): return model\n    model = fd.prepare(model)\nouter(model)",
+]
+OTHER_CELLS = [
+    "prepared = fd.prepare(model, optimizer)",
+    "prepared = fd.prepare(model)\nprepared = fd.prepare(*prepared)",
+    "model, optimizer, _ = fd.prepare(model, optimizer)",
+    "optimizer = None\nmodel, *rest = fd.prepare(model, optimizer)",
+    "loader = None\nloader = fd.prepare(model)",
+    "model = fd.prepare(model)[0]",
+    "model = tuple(fd.prepare(model))[0]",
+    "found = {'model': model}\nfound['model'] = fd.prepare(found['model'])",
+    "def both(model):\n    prepared = fd.prepare(model)\n    return prepared\nboth(model)",
+]
+
+
+def _run(cell: str, before: str = "") -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    exec(compile(before + cell, "cell", "exec"), {"fd": farandole, "model": model, "optimizer": optimizer})
+
+
+@pytest.mark.parametrize("cell", ARGUMENT_CELLS)
+def test_all_values_in_the_variable_of_an_argument_are_refused_with_the_remedy(cell: str) -> None:
+    name = "optimizer" if cell.startswith("optimizer") else "model"
+    with pytest.raises(UsageError, match=rf"stores all three in '{name}'; write model, optimizer, loader = fd.prepare"):
+        _run(cell)
+
+
+def test_a_cell_with_many_names_is_checked_as_well() -> None:
+    with pytest.raises(UsageError, match="stores all three in 'other'"):
+        _run("other = model\nother = fd.prepare(other)", "".join(f"name_{number} = 1\n" for number in range(300)))
+
+
+@pytest.mark.parametrize("cell", OTHER_CELLS)
+def test_other_uses_of_the_values_are_allowed(cell: str) -> None:
+    _run(cell)
 
 
 def test_gradients_are_scaled_only_while_a_weight_is_set() -> None:

@@ -1,27 +1,43 @@
 """Libraries that need torch.distributed are named on other backends, and do not remember a former world."""
 
+import importlib
 import sys
 from types import ModuleType
 
 import pytest
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from farandole.ranks.world.libraries import Libraries
+from farandole.ranks.world.libraries import NOTICES, Libraries
+from IPython.core.interactiveshell import InteractiveShell
+
+LIGHTNING = {"lightning": "torchmetrics", "pytorch_lightning": "lightning_fabric", "lightning_fabric": "torchmetrics"}
+"""The packages of Lightning, with a package that each imports."""
 
 
 @pytest.fixture
 def libraries(monkeypatch, tmp_path):
-    """Yield the object that watches imports, in a process that can import an empty package named `lightning`."""
-    (tmp_path / "lightning.py").touch()
+    """Yield the object that watches imports, in a process with packages named as Lightning's that are nearly empty."""
+    for name, imported in LIGHTNING.items():
+        (tmp_path / f"{name}.py").write_text(f"import {imported}")
+    (tmp_path / "torchmetrics.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "lightning", raising=False)
+    for name in NOTICES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     join(monkeypatch, "horovod")
     libraries = Libraries()
     libraries.watch_imports()
     libraries.adapt()
     yield libraries
-    sys.modules.pop("lightning", None)
+    for name in (*LIGHTNING, "torchmetrics"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def shell():
+    InteractiveShell.clear_instance()
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
 
 
 def join(monkeypatch, backend, *, rank=0, size=2):
@@ -37,6 +53,43 @@ def test_the_import_of_a_library_that_needs_torch_is_noticed_once(libraries, cap
     assert "--backend torch" in notice
     libraries.find_spec("lightning")
     libraries.find_spec("json")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", LIGHTNING)
+def test_libraries_that_lightning_imports_get_no_notice_of_their_own(libraries, capsys, name):
+    importlib.import_module(name)
+    assert capsys.readouterr().err.count("torch.distributed") == 1
+    libraries.notice_imported()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_notice_of_torchmetrics_says_what_its_metrics_cover(libraries, capsys):
+    import torchmetrics  # noqa: F401
+
+    notice = capsys.readouterr().err
+    assert "torchmetrics needs torch.distributed: on backend horovod `compute()` covers the data of one rank" in notice
+    assert "--backend torch" in notice
+    assert "trains alone" not in notice
+    import lightning  # noqa: F401
+
+    assert "lightning needs torch.distributed: on backend horovod each rank trains alone" in capsys.readouterr().err
+
+
+def test_each_cell_gives_notice_of_libraries_that_an_earlier_one_has_imported(libraries, monkeypatch, capsys, shell):
+    join(monkeypatch, "torch")
+    libraries.adapt()
+    for _ in range(2):
+        libraries.watch_cells()
+    shell.run_cell("import lightning")
+    assert capsys.readouterr().err == ""
+    join(monkeypatch, "horovod")
+    libraries.adapt()
+    shell.run_cell("pass", silent=True)
+    assert capsys.readouterr().err == ""
+    shell.run_cell("pass")
+    assert capsys.readouterr().err.count("lightning needs torch.distributed") == 1
+    shell.run_cell("pass")
     assert capsys.readouterr().err == ""
 
 

@@ -313,7 +313,14 @@ async def test_a_dead_rank_is_marked(server, hub, tmp_path):
     async with Driver(tmp_path / "runs", ranks=[("main-w0", 0, True), ("main-w0", 1, False)]):
         main = await until_there(server, lambda found: found)
         assert main["workers"][0]["ranks"] == [{"rank": 0, "alive": True}, {"rank": 1, "alive": False}]
-        assert main["notice"].startswith("rank 1 dead")
+        assert main["notice"] == "rank 1 is dead; the next cell starts it again"
+
+
+async def test_several_dead_ranks_are_in_the_plural(server, hub, tmp_path):
+    hub.has("main-w0")
+    async with Driver(tmp_path / "runs", ranks=[("main-w0", 0, False), ("main-w0", 1, False)]):
+        main = await until_there(server, lambda found: found)
+        assert main["notice"] == "ranks 0, 1 are dead; the next cell starts them again"
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,25 @@ def test_a_run_without_a_driver_is_lost_or_active_if_ranks_compute(store, index)
     assert [row["state"] for row in charted.view["ranks"]] == ["stopped"]
 
 
+def test_the_warnings_of_a_run_are_named_apart_from_its_other_notices(store, index):
+    run = store.create(code="", backend="torch", size=1, workers=["c-w0"])
+    run.notice("rank 0 was lost", warning=True)
+    run.notice("rank 0 answers again")
+    run.finish(Status.FINISHED)
+
+    def warnings():
+        view = Charts().of(index.find(run.id), index.newest(())["runs"][0]).view
+        assert view["notices"] == ["rank 0 was lost", "rank 0 answers again"]
+        return view["warnings"]
+
+    assert warnings() == ["rank 0 was lost"]
+    for name in ("view.json", "run.json"):
+        path = run.folder / name
+        older = {key: value for key, value in json.loads(path.read_text()).items() if key != "warnings"}
+        path.write_text(json.dumps(older))
+    assert warnings() == []
+
+
 def test_old_active_runs_are_among_the_newest(store, index, monkeypatch):
     for number in range(NEWEST + 5):
         folder = store.folder / f"20260101-{number:06d}-abcd"

@@ -178,7 +178,15 @@ async def test_a_strange_view_is_replaced_by_samples_of_the_reports(server, runs
 
 @pytest.mark.parametrize(
     "changes",
-    [{"series": {}}, {"ranks": [1]}, {"progress": None}, {"notices": [1]}, {"series": [{"name": "loss"}]}, {"id": 1}],
+    [
+        {"series": {}},
+        {"ranks": [1]},
+        {"progress": None},
+        {"notices": [1]},
+        {"warnings": "lost"},
+        {"series": [{"name": "loss"}]},
+        {"id": 1},
+    ],
 )
 async def test_a_view_of_wrong_types_is_replaced_by_samples_of_the_reports(server, runs, changes):
     (write_run(runs, BAD) / "view.json").write_text(json.dumps({**VIEW, **changes}))
@@ -193,7 +201,9 @@ async def test_a_view_of_wrong_types_is_replaced_by_samples_of_the_reports(serve
 async def test_a_file_that_cannot_be_read_is_named_among_the_notices_of_its_run(server, runs, name, make):
     replaced(make, write_run(runs, BAD) / name)
     detail = await server.ask("GET", f"runs/{BAD}")
-    assert [notice for notice in detail["view"]["notices"] if f"'{name}' is " in notice]
+    named = [notice for notice in detail["view"]["notices"] if f"'{name}' is " in notice]
+    assert named
+    assert set(named) <= set(detail["view"]["warnings"])
     log = await server.ask("GET", f"runs/{BAD}/logs/0", 404 if name.startswith("logs/") else 200)
     csv = await server.ask("GET", f"runs/{BAD}/csv", 404 if name.startswith("metrics/") else 200)
     assert "root:" not in f"{log}{csv}"

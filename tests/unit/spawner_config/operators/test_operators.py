@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 from traitlets.config import Config
 
 from spawner_config.operators.configure import SCOPES, NoticesOfUser, OperatorSettings, configure_operators
 from spawner_config.operators.notices import MOST, MOST_CHARACTERS, Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
+from spawner_config.pages import TEMPLATES
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.settings import Settings, SettingsError
 
+BASE = {"templates/page.html": "{% block nav_bar_left_items %}{% endblock %}{% block announcement %}{% endblock %}"}
+"""The page of JupyterHub that the hub's pages extend, with their blocks alone."""
 TOKEN = "0123456789abcdef" * 4
 NOW = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
 PROFILES = parse_profiles(
@@ -95,10 +99,16 @@ def test_a_notice_says_who_did_what_and_why(tmp_path: Path) -> None:
     notices.add("ada", Notice(by="olga", at=NOW, text="Too long.", servers=("", "main-w0")))
     notices.add("ada", Notice(by="olga", at=NOW, text="Hello."))
     assert [notice.sentence for notice in notices.of("ada", NOW)] == [
-        "2026-05-01 12:30 UTC: olga stopped your notebook server, the server main-w0. Reason: Too long.",
-        "2026-05-01 12:30 UTC, message from olga: Hello.",
+        "olga stopped your notebook server, the server main-w0. Reason: Too long.",
+        "message from olga: Hello.",
     ]
+    assert {notice.when for notice in notices.of("ada", NOW)} == {"2026-05-01 12:30 UTC"}
     assert notices.of("Ada", NOW) == []
+
+
+def test_the_time_of_a_notice_is_in_utc() -> None:
+    at = datetime(2026, 5, 2, 1, 0, tzinfo=timezone(timedelta(hours=7)))
+    assert Notice(by="olga", at=at, text="Hello.").when == "2026-05-01 18:00 UTC"
 
 
 def test_notices_are_few_short_and_not_kept_forever(tmp_path: Path) -> None:
@@ -132,7 +142,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFi
     notices.add("ada", Notice(by="olga", at=NOW, text="Hello."))
     [path] = tmp_path.rglob("*.json")
     path.write_bytes(damaged.encode("latin-1"))
-    assert NoticesOfUser(notices)(SimpleNamespace(name="ada", created=None)) == ""
+    assert NoticesOfUser(notices)(SimpleNamespace(name="ada", created=None)) == []
     assert f"The notices for 'ada' are damaged, and now in {path.with_suffix('.old')}" in caplog.text
     assert path.with_suffix(".old").read_bytes() == damaged.encode("latin-1")
     notices.add("ada", Notice(by="olga", at=NOW, text="Hello again."))
@@ -153,15 +163,32 @@ def test_a_file_that_cannot_be_read_is_not_shown_and_not_replaced(
         notices.add("ada", Notice(by="olga", at=NOW, text="Hello again."))
 
 
+def page(notices: list[Notice]) -> str:
+    """Return the announcements of one of the hub's pages."""
+    pages = Environment(autoescape=True, loader=ChoiceLoader([FileSystemLoader(TEMPLATES), DictLoader(BASE)]))
+    return pages.get_template("page.html").render(notices=notices, user=object())
+
+
 def test_the_hubs_pages_show_a_users_notices_as_text(tmp_path: Path) -> None:
     notices = Notices(tmp_path)
-    notices.add("ada", Notice(by="<i>olga</i>", at=datetime.now(UTC), text="<script>&"))
+    now = datetime.now(UTC)
+    notices.add("ada", Notice(by="olga", at=now - timedelta(hours=1), text="Old."))
+    notices.add("ada", Notice(by="<i>olga</i>", at=now, text="<script>&"))
     shown = NoticesOfUser(notices)
-    assert shown(None) == shown(SimpleNamespace(name="grace", created=None)) == ""
+    assert shown(None) == shown(SimpleNamespace(name="grace", created=None)) == []
     # Requests with the token of a service have a service in place of a user.
-    assert shown(SimpleNamespace(name="prometheus")) == ""
-    text = shown(SimpleNamespace(name="ada", created=None))
-    assert "message from &lt;i&gt;olga&lt;/i&gt;: &lt;script&gt;&amp;" in text
+    assert shown(SimpleNamespace(name="prometheus")) == []
+    text = page(shown(SimpleNamespace(name="ada", created=None)))
+    assert "message from &lt;i&gt;olga&lt;/i&gt;: &lt;script&gt;&amp;<br>" in text
+    assert text.index("olga&lt;/i&gt;") < text.index("message from olga: Old.\n")
+
+
+def test_browsers_show_the_time_of_a_notice_in_their_own_zone() -> None:
+    text = page([Notice(by="olga", at=NOW, text="Hello.")])
+    time = '<time datetime="2026-05-01T12:30Z" title="2026-05-01 12:30 UTC">2026-05-01 12:30 UTC</time>'
+    assert f"{time}: message from olga: Hello." in text
+    assert text.index(time) < text.index("time.textContent = ")
+    assert "time.textContent" not in page([])
 
 
 @pytest.mark.parametrize("zone", [None, UTC])
@@ -170,9 +197,7 @@ def test_a_new_user_does_not_see_the_notices_of_a_deleted_one_of_the_same_name(t
     notices.add("ada", Notice(by="olga", at=now - timedelta(minutes=2), text="For the first."))
     notices.add("ada", Notice(by="olga", at=now, text="For the second."))
     ada = SimpleNamespace(name="ada", created=(now - timedelta(minutes=1)).replace(tzinfo=zone))
-    shown = NoticesOfUser(notices)(ada)
-    assert "For the second." in shown
-    assert "For the first." not in shown
+    assert [notice.text for notice in NoticesOfUser(notices)(ada)] == ["For the second."]
 
 
 @pytest.mark.parametrize("one_origin", [False, True])

@@ -154,7 +154,9 @@ async def test_one_origin_is_named_on_the_administrators_page(application, monke
         assert application.subdomain_host == ""
         assert (await ask(session, "GET", "/hub/login", "10.0.0.5:8000"))[0] == 200
         pages = application.tornado_settings["jinja2_env_sync"]
-        given = {"static_url": lambda *_, **__: "", "base_url": "/hub/", "accounts": [], **application.template_vars}
+        given = {"static_url": lambda *_, **__: "", "base_url": "/hub/", "accounts": []}
+        # For each page, JupyterHub replaces functions among the variables by their results.
+        given |= {**application.template_vars, "notices": []}
         assert "act as the user who opens it" in pages.get_template("admin.html").render(given)
         assert "act as the user who opens it" in pages.get_template("accounts.html").render(given)
 
@@ -177,7 +179,8 @@ async def test_notices_and_the_sites_own_announcements_are_both_shown(applicatio
         for path, announcement in (("/hub/home", "Welcome home."), ("/hub/spawn/ada", "Lunch is at noon.")):
             status, _, text, _ = await ask(session, "GET", path, headers={**browser, "Sec-Fetch-Site": "same-origin"})
             assert (status, announcement in text) == (200, True)
-            assert "olga stopped your notebook server. Reason: &lt;b&gt;Bye&lt;/b&gt;." in text
+            assert "UTC</time>: olga stopped your notebook server. Reason: &lt;b&gt;Bye&lt;/b&gt;." in text
+            assert "time.textContent = " in text
             assert "Not for you." not in text
         assert "Lunch is at noon." in (await ask(session, "GET", "/hub/login"))[2]
 

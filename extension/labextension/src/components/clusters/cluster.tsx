@@ -4,7 +4,7 @@ import { useId, useRef, useState, type FormEvent, type JSX } from "react";
 
 import { basename } from "../../format";
 import { RequestError } from "../../net/requestError";
-import { hasRanks, shownState } from "../../state/clusters";
+import { hasRanks, holdsVariables, shownState } from "../../state/clusters";
 import { count } from "../../state/forms";
 import type { Cluster } from "../../wire";
 import { usePanelContext } from "../context";
@@ -115,13 +115,15 @@ function useStop(cluster: Cluster): () => Promise<void> {
   const askForVariables = () =>
     confirm(
       trans.__("Stop cluster %1?", cluster.name),
-      trans.__("Its ranks and the variables on them are lost."),
+      holdsVariables(cluster)
+        ? trans.__("Its ranks and the variables on them are lost.")
+        : trans.__("No kernel leads it now. Its ranks may hold variables of a notebook, which are lost."),
       trans.__("Stop"),
     );
   return async () => {
     await model.attempt(async () => {
       if (cluster.runs.length) return (await ask()) ? model.api.stopCluster(cluster.name, true) : null;
-      if (hasRanks(cluster, true) && !(await askForVariables())) return null;
+      if (holdsVariables(cluster) !== false && !(await askForVariables())) return null;
       try {
         return await model.api.stopCluster(cluster.name, false);
       } catch (error) {
@@ -141,13 +143,15 @@ function Scale({ cluster, onDone }: { cluster: Cluster; onDone: () => void }): J
   const ask = () =>
     confirm(
       trans.__("Scale cluster %1 down?", cluster.name),
-      trans.__("The ranks of the workers that stop are lost, and the variables on them."),
+      holdsVariables(cluster)
+        ? trans.__("The ranks of the workers that stop are lost, and the variables on them.")
+        : trans.__("No kernel leads it now. The workers that stop may hold variables of a notebook, which are lost."),
       trans.__("Scale"),
     );
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     if (workers === null) return;
-    const losesRanks = workers < cluster.workers.length && hasRanks(cluster, true);
+    const losesRanks = workers < cluster.workers.length && holdsVariables(cluster) !== false;
     if (losesRanks && !(await ask())) return;
     const done = await model.attempt(() => model.api.scaleCluster(cluster.name, { workers }));
     if (done) onDone();

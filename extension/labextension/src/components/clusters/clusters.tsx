@@ -2,7 +2,7 @@
 
 import { useState, type JSX } from "react";
 
-import { isKnown } from "../../state/reducer";
+import { isHubAway, isKnown } from "../../state/reducer";
 import { usePanelContext, usePanelState } from "../context";
 import { Empty } from "../parts";
 import { ClusterCard } from "./cluster";
@@ -53,6 +53,7 @@ function NoCluster(): JSX.Element {
   const { trans } = usePanelContext();
   const state = usePanelState();
   const { hub } = state;
+  if (isHubAway(state)) return <Empty title={trans.__("The clusters are unknown until the hub answers")} />;
   if (!isKnown(state)) return <Empty title={trans.__("The clusters are unknown until the server answers")} />;
   return (
     <Empty title={trans.__("No cluster yet")}>

@@ -107,7 +107,7 @@ function Place({ found: { matches, complete }, at }: { found: LogMatches; at: nu
   const parts = [
     trans.__("Match %1 of %2", at + 1, complete ? matches.length : `${matches.length}+`),
     trans.__("rank %1, line %2", match.rank, match.line),
-    match.time === null ? null : preciseClock(match.time),
+    match.time === null ? null : preciseClock(match.time, new Date()),
   ];
   return <>{parts.filter(Boolean).join(" · ")}</>;
 }

@@ -26,7 +26,7 @@ export const Reports = memo(function Reports({ view, byRank, setByRank, unfolded
       <div className="fd-notes">
         {view.error && <Note error>{view.error}</Note>}
         {view.notices.map((notice) => (
-          <Note key={notice} info>
+          <Note key={notice} info={!view.warnings.includes(notice)}>
             {notice}
           </Note>
         ))}

@@ -138,8 +138,8 @@ export function FilterBar<F extends Filter>({ filter, setFilter, children }: Fil
       <input
         type="search"
         value={filter.text}
-        placeholder={trans.__("Name or notebook")}
-        aria-label={trans.__("Filter by name or notebook")}
+        placeholder={trans.__("Name, notebook, tag, lr=0.1")}
+        aria-label={trans.__("Filter by name, notebook, tag, hyper-parameter or notes")}
         onChange={(event) => setFilter({ ...filter, text: event.target.value })}
       />
       <Select

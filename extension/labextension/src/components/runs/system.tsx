@@ -37,9 +37,7 @@ function Usage({ id, goesOn }: Props): JSX.Element {
   return (
     <>
       {usage.notices.map((notice) => (
-        <Note key={notice} info>
-          {notice}
-        </Note>
+        <Note key={notice}>{notice}</Note>
       ))}
       <div className="fd-tools">
         <span className="fd-muted">{series.length === 0 && trans.__("No usage was recorded for this run.")}</span>

@@ -54,6 +54,16 @@ test("a run that was kept is drawn with one request, and is not subscribed to", 
   expect(await harness.violations()).toEqual([]);
 });
 
+test("only notices of losses, hangs and failures have the colour of a warning", async () => {
+  const lost = "rank 1 was lost";
+  await show(changed({}, { notices: [lost, "rank 1 joined"], warnings: [lost] }));
+  const notes = [...harness.root.querySelectorAll(".fd-note")];
+  expect(notes.map((note) => [note.textContent, note.getAttribute("data-kind")])).toEqual([
+    [lost, null],
+    ["rank 1 joined", "info"],
+  ]);
+});
+
 test("an active run is drawn live until its end", async () => {
   await show(message);
   expect(watched()).toEqual([message.id]);

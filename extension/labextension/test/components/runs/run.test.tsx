@@ -71,7 +71,7 @@ describe("one run", () => {
     expect(document.activeElement).toBe(document.body);
     await harness.click("button", "‹ All runs");
     await harness.reload();
-    expect(harness.get("searchbox", "Filter by name or notebook")).toBeTruthy();
+    expect(harness.get("searchbox", "Filter by name, notebook, tag, hyper-parameter or notes")).toBeTruthy();
   });
 
   test("has its code in the page only while the code is open", async () => {
@@ -89,6 +89,7 @@ describe("one run", () => {
     for (const part of ["CPU, of one core", "98 %", "Memory", "3.2 GiB", "1 MiB/s", "A file of this run"]) {
       expect(text()).toContain(part);
     }
+    expect(harness.root.querySelector(".fd-system .fd-note")?.getAttribute("data-kind")).toBeNull();
     await harness.click("button", "usage of each rank");
     expect(harness.requests.at(-1)).toBe(`usage "${first.id}" true`);
     expect(await harness.violations()).toEqual([]);

@@ -133,11 +133,17 @@ test("Tab reaches a row after a filter made the list shorter", async () => {
   expect(tabbable().map((row) => row.dataset["run"])).toEqual(["run-2"]);
 });
 
+test("the filter says what its words match", async () => {
+  await showMany();
+  const field = harness.get("searchbox", "Filter by name, notebook, tag, hyper-parameter or notes");
+  expect((field as HTMLInputElement).placeholder).toBe("Name, notebook, tag, lr=0.1");
+});
+
 test("the server applies the filter", async () => {
   jest.useFakeTimers();
   await showMany();
   harness.answers["runs"] = () => ({ runs: many.slice(7, 8), offset: 0, total: 1 });
-  await harness.type("searchbox", "Filter by name or notebook", "name-7");
+  await harness.type("searchbox", "Filter by name, notebook, tag, hyper-parameter or notes", "name-7");
   await act(async () => {
     await jest.advanceTimersByTimeAsync(1000);
   });

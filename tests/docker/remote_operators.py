@@ -81,7 +81,7 @@ def check_runs_page(hub: RemoteHub, user: str) -> None:
     assert row()["bytes"] > 0
     [loss] = [each for each in ask("GET", f"{panel}/runs/{REPORTS}/series")["series"] if each["name"] == "loss"]
     assert loss["mean"]
-    assert "line 7" in ask("GET", f"{panel}/runs/{REPORTS}/logs/1")["text"]
+    assert "step 2 on rank 1" in ask("GET", f"{panel}/runs/{REPORTS}/logs/1")["text"]
 
     assert [each["name"] for each in ask("GET", f"{panel}/templates")["templates"]] == list(NAMES)
     made = [ask("POST", f"{panel}/templates/plain-ddp", json={"folder": ""})["path"] for _ in range(2)]

@@ -30,7 +30,7 @@ SECONDS = 10
 VIEW = {
     "id": BAD, "name": "", "status": "finished", "ended": True, "error": None, "notices": [], "backend": "torch",
     "size": 2, "elapsed": 9, "seconds_left": None, "progress": [], "samples_per_second": None,
-    "reports": 0, "output_bytes": 0, "series": [], "ranks": [],
+    "reports": 0, "output_bytes": 0, "warnings": [], "series": [], "ranks": [],
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def explain(lab: Lab, first: int, mistakes: dict[str, str]) -> None:
 
 @pytest.fixture
 def far_lab(hub: RunningHub, chromium: Browser) -> Iterator[Lab]:
-    """JupyterLab in the browser of a user who lives in another time zone than the hub."""
+    """JupyterLab in a browser whose time zone differs from that of the hub."""
     with chromium.new_context(viewport=DESKTOP, timezone_id=ZONE) as context:
         context.set_default_timeout(60_000)
         yield Lab(hub, context.new_page())

@@ -1,4 +1,4 @@
-"""Tests with several notebooks of a cluster, a closed browser, dead ranks, and a stopped server, in JupyterLab.
+"""Tests of JupyterLab with two notebooks that use one cluster, a closed browser, dead ranks, or a stopped server.
 
 No cell loads the extension, because kernels of this environment load it themselves.
 """
@@ -6,7 +6,6 @@ No cell loads the extension, because kernels of this environment load it themsel
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,7 +75,6 @@ def test_a_run_outlives_its_kernel_while_the_browser_is_closed(hub: RunningHub, 
     wait_for_points(lab.run_cell(2), "loss", 3)
     lab.page.goto("about:blank")
     wait_until(lambda: replaced(hub, before), 60)
-    time.sleep(5)
 
     lab.open_notebook("rubin", "closed.ipynb")
     attached = lab.run_cell(3)

@@ -49,7 +49,7 @@ def cluster(tmp_path_factory):
 
 
 def move_ranks(cluster, folder):
-    """Give each rank a working directory of its own in a folder, so that files show which rank has written them."""
+    """Set a separate working directory for each rank, so that the path of a file shows which rank wrote it."""
     for rank in range(2):
         (folder / f"rank-{rank}").mkdir(parents=True)
     cluster.run(f"import os, farandole\nos.chdir(os.path.join({str(folder)!r}, f'rank-{{farandole.rank()}}'))")

@@ -26,7 +26,7 @@ def shell():
 
 
 class Cell:
-    """The cell of a run in the background. It ends when the test sets `may_end`."""
+    """A background run that ends when the test sets `may_end`."""
 
     def __init__(self, folder):
         self.store = RunStore(folder)

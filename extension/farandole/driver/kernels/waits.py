@@ -72,7 +72,7 @@ class _Wait:
 class WaitHints:
     """Asks the ranks what they are doing, and gives a hint if some wait in a collective that others do not reach.
 
-    - The ranks are asked soon after the cell has begun, and then twice in `seconds`. Reading a stack is cheap.
+    - The ranks are asked soon after the cell has begun, and then every `seconds` / `PAUSES`. Reading a stack is cheap.
     - A rank waits if it is in the same collective each time. A hint names it when it has waited for `seconds`. That is
       at most one pause later, because the wait may have begun just after a question.
     - A wait gets one hint. In a loop, ranks wait in the same place again and again. The next hint about a rank in such

@@ -1,6 +1,6 @@
-"""Errors for requests to workers.
+"""Creates the errors for failed requests to workers.
 
-The messages are for users. Notes contain the request and the answer; logs and plain tracebacks show them.
+The messages are for users. The request and the response are in exception notes, which logs and plain tracebacks show.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Snapshot:
     def _may_go_on(self, ended: float, status: DriverStatus) -> bool:
         """Return whether a worker of a driver that ended at the time ``ended`` has not reported its runs since then.
 
-        For a local cluster, the result is False, because its ranks end with the driver.
+        Always False for a local cluster, because its ranks end with the driver.
         """
         if status.local:
             return False

@@ -56,9 +56,12 @@ class Filter:
         )
 
     def _is_in_texts(self, info: RunInfo) -> bool:
+        words = self.text.lower().split()
+        if not words:
+            return True
         own = (info.id, info.name, info.original_name, info.notebook, info.cluster, info.error or "", info.notes)
         texts = " ".join((*own, *info.tags, *map("=".join, _config_texts(info.config)))).lower()
-        return all(word in texts for word in self.text.lower().split())
+        return all(word in texts for word in words)
 
 
 def _config_texts(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -178,9 +181,11 @@ class RunIndex:
 
     def _read(self, run: str) -> RunInfo | RunUnreadableError | None:
         """Return the content of ``run.json`` or the error from reading it, or None if the file does not exist."""
-        if not (version := version_of(self.folder / run / "run.json")):
+        # This method is called for each run of the store, and Path objects would double its time.
+        folder = f"{self.folder}/{run}"
+        if not (version := version_of(f"{folder}/run.json")):
             return None
-        version += version_of(self.folder / run / NOTES)
+        version += version_of(f"{folder}/{NOTES}")
         with self._lock:
             known = self._known.get(run)
         if known is not None and known[0] == version:

@@ -12,6 +12,7 @@ from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 from traitlets.config import Config
 
 from spawner_config.operators.configure import SCOPES, NoticesOfUser, OperatorSettings, configure_operators
+from spawner_config.operators.handlers import server_rules
 from spawner_config.operators.notices import MOST, MOST_CHARACTERS, Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
 from spawner_config.pages import TEMPLATES
@@ -68,8 +69,14 @@ def test_what_others_have_configured_stays(tmp_path: Path) -> None:
     c = Config()
     c.JupyterHub.services = [{"name": "other"}]
     c.JupyterHub.template_vars = {"announcement": "x"}
+    c.JupyterHub.extra_handlers = c.JupyterHub.overriding_handlers = [("/other", object)]
     hub = configured(tmp_path, c)
     assert [each["name"] for each in hub.services] == ["other", "operators"]
+    assert [path for path, *_ in hub.extra_handlers] == ["/other", "/api/farandole/notices"]
+    assert [path for path, *_ in hub.overriding_handlers] == [
+        "/other",
+        *(path for path, *_ in server_rules(Notices(tmp_path))),
+    ]
     assert hub.template_vars["announcement"] == "x"
 
 

@@ -12,7 +12,6 @@ from farandole.server.panel import wire
 from farandole.server.panel.charts import Charts, sample
 from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.views import read_view
-from farandole.server.panel.wire_routes import ReportedValues
 
 MOST_SERIES = 100
 """Maximum number of series of a run in the table."""
@@ -32,12 +31,6 @@ class SeriesValues(Cache[Packed]):
         super().__init__(charts.version, self._packed)
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         """The names of the series, which most runs share."""
-
-    def of(self, info: RunInfo) -> dict[str, ReportedValues]:
-        """Return the known values of a run by the name of the series."""
-        names, numbers = self.get(info) or ((), ())
-        values = iter([None if math.isnan(number) else number for number in numbers])
-        return {name: {"last": next(values), "lowest": next(values), "highest": next(values)} for name in names}
 
     def value(self, info: RunInfo, name: str, which: str) -> float | None:
         """Return a known value of a run: the ``last``, ``lowest`` or ``highest`` of a series; None if there is none."""

@@ -3,7 +3,7 @@
 import { useEffect, useRef, type JSX, type KeyboardEvent, type RefObject } from "react";
 
 import { usePanelContext } from "../context";
-import { shownColumns, type Choices, type Column } from "./columns";
+import { addedColumns, chosenColumn, hasRoom, isOfValues, shownColumns, type Choices, type Column } from "./columns";
 
 interface Props {
   columns: readonly Column[];
@@ -15,6 +15,7 @@ export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const menu = useRef<HTMLDetailsElement>(null);
   const shown = new Set(shownColumns(columns, choices));
+  const full = !hasRoom(addedColumns(choices));
   useCloseOutside(menu);
   const onKeyDown = ({ key }: KeyboardEvent) => {
     if (key !== "Escape") return;
@@ -31,11 +32,17 @@ export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
             <input
               type="checkbox"
               checked={shown.has(column)}
-              onChange={(event) => choose({ ...choices, [column.key]: event.target.checked })}
+              disabled={full && !shown.has(column) && !column.shown && isOfValues(column.key)}
+              onChange={(event) => choose(chosenColumn(choices, column, event.target.checked))}
             />
             {column.label}
           </label>
         ))}
+        {full && (
+          <p className="fd-muted" role="note">
+            {trans.__("There is no room for more columns; hide one to show another.")}
+          </p>
+        )}
         <button type="button" className="fd-small" onClick={() => choose({})}>
           {trans.__("Restore the default columns")}
         </button>

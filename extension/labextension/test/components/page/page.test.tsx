@@ -16,7 +16,6 @@ import {
   NEWEST,
   open,
   press,
-  renew,
   request,
   rows,
   table,
@@ -62,17 +61,6 @@ test("a click on a header sorts by the column, the better runs first, and anothe
   expect(asked().at(-1)).toBe(request(ALL, { column, descending: false }, 0));
   const sorted = harness.root.querySelectorAll("[aria-sort]");
   expect([...sorted].map((head) => head.getAttribute("aria-sort"))).toEqual(["ascending"]);
-});
-
-test("the server applies the filter by tag", async () => {
-  jest.useFakeTimers();
-  await open();
-  await harness.type("combobox", "Filter by tag", "baseline");
-  await act(async () => {
-    await jest.advanceTimersByTimeAsync(1000);
-  });
-  jest.useRealTimers();
-  expect(asked().at(-1)).toBe(request({ ...ALL, tag: "baseline" }, NEWEST, 0));
 });
 
 test("the table is fetched again when the runs change", async () => {
@@ -143,16 +131,11 @@ test("the answer to a question about another order is dropped", async () => {
   expect(shownNames()).toEqual(["by status"]);
 });
 
-test("the chosen columns are kept", async () => {
-  await open();
-  await harness.click("checkbox", "Notes");
-  await harness.click("checkbox", "loss, highest");
-  expect(heads()).not.toContain("Notes");
-  harness.close();
-  renew();
-  await open();
-  expect(heads()).not.toContain("Notes");
-  expect(heads()).toContain("loss, highest");
+test("the notebook of a run is opened also if the row has only the beginning of its path", async () => {
+  await open(() => ({ ...table, runs: [{ ...first, notebook: "work/very-lo…" }] }));
+  await harness.click("button", "Open the notebook of first-cnn");
+  const { summary } = example<wire.RunDetail>("run-detail");
+  expect(harness.openNotebook).toHaveBeenCalledWith(summary, summary.cell);
 });
 
 test("texts of users are never markup", async () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from spawner_config.models import Variables
 from spawner_config.operators.handlers import NoticesHandler, server_rules
 from spawner_config.operators.notices import Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
+from spawner_config.origins.application import is_other_application
 from spawner_config.origins.hosts import DANGER
 from spawner_config.pages import show
 from spawner_config.settings import ROOT, SettingsError
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from spawner_config.profiles.profiles import ProfileSet
     from spawner_config.settings import Settings
+
+log = logging.getLogger("farandole.operators")
 
 SERVICE = "operators"
 SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
@@ -103,6 +107,11 @@ def _tell_users(c: Any, notices: Notices) -> None:
     of_user = NoticesOfUser(notices)
     show(c, notices=of_user)
     _add(c, "extra_handlers", (r"/api/farandole/notices", NoticesHandler, {"notices_of": of_user}))
+    if is_other_application():
+        log.warning(
+            "The command `jupyterhub` does not tell users who stopped their servers at /hub/admin. Start "
+            "`python hub/start.py` with the same arguments instead."
+        )
     for rule in server_rules(notices):
         _add(c, "overriding_handlers", rule)
 

@@ -29,9 +29,8 @@ KEPT_DAYS = 7
 MOST = 10
 """The number of notices that are kept for a user."""
 MOST_CHARACTERS = 500
-NO_REASON = "none given."
-"""The text of a notice about a stop without a reason, which then reads "Reason: none given."."""
 LOCK = ".lock"
+"""The suffix of the file that is locked while the notices of a user change."""
 LOCK_SECONDS = 10.0
 """How many seconds a change waits for others. Each of them takes milliseconds."""
 POLL_SECONDS = 0.02
@@ -43,7 +42,10 @@ DAMAGED = (ValueError, TypeError, KeyError)
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """A notice for a user. ``by`` is an operator or administrator, ``servers`` are the servers that were stopped."""
+    """A notice for a user. ``by`` is an operator or administrator, ``servers`` are the servers that were stopped.
+
+    ``text`` is empty if a stop has no reason.
+    """
 
     by: str
     at: datetime
@@ -61,13 +63,13 @@ class Notice:
         if not self.servers:
             return f"message from {self.by}: {self.text}"
         names = ", ".join(f"the server {name}" if name else "your notebook server" for name in self.servers)
-        return f"{self.by} stopped {names}. Reason: {self.text}"
+        return f"{self.by} stopped {names}. Reason: {self.text or 'none given.'}"
 
 
 class Notices:
     """The notices of all users of a hub, in one file for each user.
 
-    - The operators' service and the hub change files, one at a time: a lock keeps other threads and processes out.
+    - The operators' service and the hub change a file one at a time: its lock keeps other threads and processes out.
     - A file is replaced as a whole, so it is read without the lock.
     - A damaged file is set aside.
     """
@@ -82,12 +84,12 @@ class Notices:
         Raises OSError if the disk is full or another process does not release the lock, as does `correct`.
         """
         short = replace(notice, text=notice.text[:MOST_CHARACTERS])
-        with self._changing():
+        with self._changing(user):
             self._write(user, [*self._repaired(user, notice.at), short][-MOST:])
 
     def correct(self, user: str, notice: Notice, stopped: tuple[str, ...]) -> None:
         """Keep only those servers of a notice that did stop, and forget the notice if there are none."""
-        with self._changing():
+        with self._changing(user):
             kept = self._repaired(user, notice.at)
             changed = [replace(each, servers=stopped) if each == notice else each for each in kept]
             self._write(user, changed if stopped else [each for each in kept if each != notice])
@@ -110,7 +112,7 @@ class Notices:
             return self._read(user, now)
         except DAMAGED:
             # Another process may have repaired the file since. The hub's pages do not wait for one that still does.
-            with self._changing(seconds=0.0):
+            with self._changing(user, seconds=0.0):
                 return self._repaired(user, now)
 
     def _repaired(self, user: str, now: datetime) -> list[Notice]:
@@ -143,18 +145,18 @@ class Notices:
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(self._path(user))
-        except OSError:
-            part.unlink()
+        except BaseException:
+            part.unlink(missing_ok=True)
             raise
 
     @contextmanager
-    def _changing(self, seconds: float | None = None) -> Iterator[None]:
-        """Keep other threads and processes out of this context, except on volumes without locks.
+    def _changing(self, user: str, seconds: float | None = None) -> Iterator[None]:
+        """Keep others from changing the notices of a user in this context, except on volumes without locks.
 
         Raises TimeoutError if others stay in it for ``seconds``, by default for `LOCK_SECONDS`.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._folder / LOCK).open("w") as lock:
+        with self._path(user).with_suffix(LOCK).open("w") as lock:
             _take(lock, LOCK_SECONDS if seconds is None else seconds)
             yield
 

@@ -37,6 +37,11 @@ INTERNAL = ("api/", "health", "error/", "metrics")
 """The paths below the hub's prefix that programs request directly at the hub's port."""
 
 
+def is_other_application() -> bool:
+    """Return whether the hub runs as an application other than `FarandoleHub`, such as the command ``jupyterhub``."""
+    return JupyterHub.initialized() and not isinstance(JupyterHub.instance(), FarandoleHub)
+
+
 class FarandoleHub(JupyterHub):  # type: ignore[misc]
     """JupyterHub with additional handlers that protect the hub's host if users have separate hosts.
 

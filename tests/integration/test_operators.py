@@ -161,7 +161,7 @@ def test_a_user_whose_server_an_administrator_stops_is_told_who(administered_hub
         assert root._session.delete(where, headers=headers, timeout=60).status_code in (202, 204)
     wait_until(lambda: not ada.has_notebook(), 60)
     [notice] = notices(hub, hub.token_for("ada"))
-    assert (notice["by"], notice["text"], notice["servers"]) == ("root", "none given.", [""])
+    assert (notice["by"], notice["text"], notice["servers"]) == ("root", "", [""])
     home = ada._session.get(f"{hub.url}/hub/home", timeout=30).text
     assert "root stopped your notebook server. Reason: none given." in home
     ada.start_notebook("lean")

@@ -127,14 +127,14 @@ class ClusterMonitor:
         await self._ask_seldom(workers, time.monotonic())
 
     async def _ask_seldom(self, workers: HubWorkers, now: float) -> None:
+        if now >= self._read_notices_at:
+            # If only this request fails, the clusters are still known. The next refresh repeats it.
+            with suppress(HubError, aiohttp.ClientError):
+                self.notices = await workers.client.notices()
+                self._read_notices_at = now + SELDOM_SECONDS
         if now >= self._count_gpus_at:
             self.gpus = await workers.gpus()
             self._count_gpus_at = 0.0 if self.gpus else now + SELDOM_SECONDS
-        if now >= self._read_notices_at:
-            self._read_notices_at = now + SELDOM_SECONDS
-            # If only this request fails, the clusters are still known.
-            with suppress(HubError):
-                self.notices = await workers.client.notices()
 
     async def _follow(self, workers: HubWorkers, name: str) -> None:
         """Record the progress events that the hub sends while this worker is starting."""

@@ -26,7 +26,9 @@ NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
 LONGEST_LISTED_TEXT = 10_000
-"""Maximum length of a string in the list, such as an error, in characters."""
+"""Maximum length of a string that is kept in memory, such as an error, in characters."""
+LONGEST_SHORT_TEXT = 200
+"""Maximum length of the name and the error of a run in `RunPage`, in characters. ``GET runs/ID`` has longer ones."""
 MOST_NOTICES = 100
 MOST_CONFIG = 50
 LONGEST_LISTED_CONFIG = 200
@@ -119,13 +121,13 @@ class RunIndex:
         if wanted != Filter():
             ids = [info.id for info in self.infos(ids) if wanted.lets_through(info)]
         shown = self.infos(ids[offset : offset + limit])
-        return {"runs": [self.summary(info, active) for info in shown], "offset": offset, "total": len(ids)}
+        return {"runs": [self._short(info, active) for info in shown], "offset": offset, "total": len(ids)}
 
     def newest(self, active: Collection[str]) -> wire.RunPage:
         """Return the newest runs and all older runs that are active."""
         ids = self.ids()
         shown = [run for place, run in enumerate(ids) if place < NEWEST or run in active]
-        return {"runs": [self.summary(info, active) for info in self.infos(shown)], "offset": 0, "total": len(ids)}
+        return {"runs": [self._short(info, active) for info in self.infos(shown)], "offset": 0, "total": len(ids)}
 
     def summary(self, info: RunInfo, active: Collection[str]) -> wire.RunSummary:
         """Return the list entry for a run. ``active`` contains the ids of the runs that ranks are executing."""
@@ -138,6 +140,15 @@ class RunIndex:
             "notebook": self.notebook(info.notebook),
         }
         return cast("wire.RunSummary", {**shown, **derived})
+
+    def _short(self, info: RunInfo, active: Collection[str]) -> wire.RunSummary:
+        """Return the list entry for a run with the beginnings of its name and error.
+
+        The path of the notebook is whole, because pages compare it with those of open notebooks.
+        """
+        summary = self.summary(info, active)
+        error = summary["error"]
+        return {**summary, "name": _beginning(summary["name"]), "error": None if error is None else _beginning(error)}
 
     def notebook(self, path: str) -> str:
         """Return a notebook's path relative to Jupyter's root folder, or unchanged if it is outside this folder."""
@@ -202,6 +213,10 @@ class RunIndex:
         with self._lock:
             self._known[run] = version, info
         return info
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= LONGEST_SHORT_TEXT else f"{text[: LONGEST_SHORT_TEXT - 1]}…"
 
 
 def _slim(info: RunInfo) -> RunInfo:

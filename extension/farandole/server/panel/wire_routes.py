@@ -79,8 +79,9 @@ class RunRow(RunSummary):
 class RunTable(TypedDict):
     """A part of the table of runs. ``series``, ``config`` and ``tags`` are the names that occur in all of the table.
 
-    ``columns`` are ``series.NAME.last``, ``.lowest`` and ``.highest`` of the first four series, ``config.NAME`` of the
-    first eight hyper-parameters, and those that the request adds.
+    ``defaults`` are ``series.NAME.last``, ``.lowest`` and ``.highest`` of the four series that most runs have, and
+    ``config.NAME`` of the eight hyper-parameters that most runs have. ``columns`` are these and those that the request
+    adds.
 
     While the server still reads values of runs, ``complete`` is false: runs whose value is unknown are sorted last,
     series and disk use may be missing from the rows, and names may be missing. The page then asks again.
@@ -91,6 +92,7 @@ class RunTable(TypedDict):
     total: int
     complete: bool
     columns: list[str]
+    defaults: list[str]
     series: list[str]
     config: list[str]
     tags: list[str]

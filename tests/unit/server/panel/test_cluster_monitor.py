@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import aiohttp
 import pytest
 from farandole.driver.control.mailbox import DriverStatus
 from farandole.driver.workers.notices import Notice
@@ -173,14 +174,34 @@ async def test_notices_are_asked_for_again_later(hub, monkeypatch):
     assert hub.asked == 3
 
 
-async def test_a_hub_that_does_not_send_notices_still_has_workers(hub, monkeypatch):
-    monkeypatch.setattr(cluster_monitor, "SELDOM_SECONDS", 0.0)
+@pytest.mark.parametrize(
+    "error", [HubError("the hub could not process a request", status=500), aiohttp.ClientPayloadError("cut off")]
+)
+async def test_a_hub_that_does_not_send_notices_still_has_workers_and_is_asked_again(hub, error):
+    hub.error = error
+    for _ in range(2):
+        await hub.monitor.refresh()
+        assert hub.monitor.hub == {"user": "ada", "error": None, "notices": []}
+        assert "main-w0" in hub.monitor.snapshot.servers
+    hub.error = None
     await hub.monitor.refresh()
-    hub.error = HubError("the hub could not process a request", status=500)
+    assert hub.monitor.hub["notices"] == [NOTICE]
+    assert hub.asked == 3
+
+
+async def test_a_hub_that_does_not_answer_in_time_is_named(hub):
+    hub.error = TimeoutError()
     await hub.monitor.refresh()
-    assert hub.monitor.hub == {"user": "ada", "error": None, "notices": [NOTICE]}
-    assert "main-w0" in hub.monitor.snapshot.servers
-    assert hub.asked == 2
+    assert hub.monitor.hub == {"user": "ada", "error": "the hub does not answer", "notices": []}
+
+
+async def test_notices_do_not_wait_for_gpus(hub):
+    async def gpus():
+        raise HubError("the hub could not process a request", status=500)
+
+    hub.gpus = gpus
+    await hub.monitor.refresh()
+    assert hub.monitor.hub["notices"] == [NOTICE]
 
 
 def test_a_server_without_a_hub_has_no_notices(tmp_path):

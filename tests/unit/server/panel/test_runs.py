@@ -24,6 +24,7 @@ from farandole.server.panel.routes import runs as run_routes
 from farandole.server.panel.runs import NEWEST, Filter, RunIndex
 
 from tests.panel import panel_server
+from tests.strange import write_run
 from tests.unit.server.panel.test_wire import misfit
 
 RANKS = 64
@@ -427,3 +428,15 @@ async def test_a_forbidden_subscription_is_refused_and_the_stream_continues(serv
             assert (await stream.until("problem"))["problem"]["code"] == "invalid"
         await stream.watch()
         await stream.known("runs")
+
+
+def test_the_list_has_the_beginnings_of_names_and_errors(tmp_path):
+    notebook = f"/{'n' * 900}.ipynb"
+    run = write_run(tmp_path, "20260102-000000-abcd", name="a" * 900, error="b" * 900, notebook=notebook).name
+    index = RunIndex(tmp_path, tmp_path / "home")
+    for listed in (index.newest(()), index.page(active=(), wanted=Filter())):
+        [row] = listed["runs"]
+        assert (row["name"], row["error"]) == ("a" * 199 + "…", "b" * 199 + "…")
+        assert row["notebook"] == notebook
+    summary = index.summary(index.find(run), ())
+    assert (summary["name"], summary["error"]) == ("a" * 900, "b" * 900)

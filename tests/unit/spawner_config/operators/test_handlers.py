@@ -17,6 +17,7 @@ from jupyterhub.spawner import Spawner
 
 from hub.process import CONFIG
 from spawner_config.operators.configure import SCOPES
+from spawner_config.operators.handlers import ServerHandler
 from spawner_config.operators.notices import Notice, Notices
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES
@@ -24,7 +25,7 @@ from tests.unit.driver.workers.test_source import served
 from tests.unit.spawner_config.origins.test_whole_hub import running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 SITE = """
@@ -36,13 +37,13 @@ PATHS = {"": "/hub/api/users/ada/server", "main-w0": "/hub/api/users/ada/servers
 
 
 class EdgeSpawner(Spawner):  # type: ignore[misc]
-    """A server without a process. Its stop waits for `may_stop`."""
+    """A server without a process. Its start does not end, and its stop waits for `may_stop`."""
 
     alive = True
     may_stop: asyncio.Event
 
     async def start(self) -> Any:
-        raise NotImplementedError
+        await asyncio.Event().wait()
 
     async def poll(self) -> int | None:
         return None if self.alive else 0
@@ -76,11 +77,16 @@ class Hub:
         token: str = orm.Service.find(self.application.db, "operators").new_api_token(scopes=SCOPES)
         return token
 
-    def start(self, name: str) -> EdgeSpawner:
-        """Let ada have a running server, and return its spawner."""
+    def spawner(self, name: str) -> EdgeSpawner:
+        """Return the spawner of a server of ada that stops at once."""
         spawner: EdgeSpawner = self.ada.get_or_create_spawner(name, name)
         spawner.may_stop = asyncio.Event()
         spawner.may_stop.set()
+        return spawner
+
+    def start(self, name: str) -> EdgeSpawner:
+        """Let ada have a running server, and return its spawner."""
+        spawner = self.spawner(name)
         record = orm.Server(ip="127.0.0.1", port=1, base_url=f"/user/ada/{name}")
         self.application.db.add(record)
         self.application.db.commit()
@@ -102,12 +108,17 @@ class Hub:
 
 
 class Proxy:
-    """A proxy that answers each request with `status`."""
+    """A proxy that answers each request with `status`, once it `may_answer`."""
 
     url = ""
     status = 204
 
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
     async def answer(self, _request: web.Request) -> web.Response:
+        await self.may_answer.wait()
         return web.Response(status=self.status)
 
 
@@ -168,7 +179,7 @@ async def test_others_read_no_notices(hub: Hub) -> None:
 async def test_a_stop_by_an_administrator_leaves_one_notice(hub: Hub, server: str) -> None:
     hub.start(server)
     assert (await hub.ask("DELETE", PATHS[server], hub.token(hub.olga)))[0] == 204
-    assert hub.told() == [("olga", "none given.", (server,))]
+    assert hub.told() == [("olga", "", (server,))]
     # The server is stopped already.
     assert (await hub.ask("DELETE", PATHS[server], hub.token(hub.olga)))[0] == 204
     assert len(hub.told()) == 1
@@ -181,14 +192,66 @@ async def test_repeated_requests_for_one_stop_leave_one_notice(hub: Hub) -> None
     spawner, token = hub.start("main-w0"), hub.token(hub.olga)
     spawner.may_stop.clear()
     stopping = asyncio.create_task(hub.ask("DELETE", PATHS["main-w0"], token, json={"remove": True}))
-    async with asyncio.timeout(10):
-        while spawner.pending != "stop":
-            await asyncio.sleep(0)
+    await until(lambda: spawner.pending == "stop")
     for _ in range(3):
         assert (await hub.ask("DELETE", PATHS["main-w0"], token))[0] == 202
     spawner.may_stop.set()
     assert (await stopping)[0] in (202, 204)
-    assert hub.told() == [("olga", "none given.", ("main-w0",))]
+    assert hub.told() == [("olga", "", ("main-w0",))]
+
+
+def full(_descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def stop_slowly(hub: Hub, proxy: Proxy) -> EdgeSpawner:
+    """Let olga stop a server of ada while the proxy does not answer, and return its spawner."""
+    hub.application.tornado_application.settings["slow_stop_timeout"] = 0.01
+    spawner = hub.start("main-w0")
+    proxy.may_answer.clear()
+    assert (await hub.ask("DELETE", PATHS["main-w0"], hub.token(hub.olga)))[0] == 202
+    assert hub.told() == [("olga", "", ("main-w0",))]
+    return spawner
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("status", "fails"), [(204, False), (400, True)])
+async def test_a_slow_stop_that_fails_withdraws_the_notice(hub: Hub, proxy: Proxy, status: int, fails: bool) -> None:
+    spawner = await stop_slowly(hub, proxy)
+    proxy.status = status
+    proxy.may_answer.set()
+    await until(lambda: spawner.pending is None)
+    assert spawner.ready == fails
+    await until(lambda: len(hub.told()) == (not fails))
+    await until(lambda: not ServerHandler._withdrawals)
+
+
+async def test_a_withdrawal_that_fails_is_logged(
+    hub: Hub, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stop_slowly(hub, proxy)
+    hub.application.log.propagate = True
+    monkeypatch.setattr(os, "fsync", full)
+    proxy.status = 400
+    proxy.may_answer.set()
+    await until(lambda: "The notice for 'ada' about a stop by 'olga' is not withdrawn: [Errno 28]" in caplog.text)
+    assert len(hub.told()) == 1
+
+
+async def test_a_cancelled_start_leaves_one_notice(hub: Hub) -> None:
+    hub.application.tornado_application.settings["slow_spawn_timeout"] = 0.01
+    spawner = hub.spawner("")
+    assert (await hub.ask("POST", PATHS[""], hub.token(hub.ada)))[0] == 202
+    assert spawner.pending == "spawn"
+    assert (await hub.ask("DELETE", PATHS[""], hub.token(hub.olga)))[0] == 204
+    assert not spawner.active
+    assert hub.told() == [("olga", "", ("",))]
+    assert hub.notices.of("ada")[0].sentence == "olga stopped your notebook server. Reason: none given."
 
 
 async def test_stops_by_the_owner_and_by_services_leave_no_notice(hub: Hub) -> None:
@@ -229,9 +292,6 @@ async def test_a_server_that_has_ended_or_does_not_stop_leaves_no_notice(hub: Hu
 async def test_a_full_disk_stops_no_stop(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(os, "fsync", full)
     spawner = hub.start("")
     hub.application.log.propagate = True

@@ -44,15 +44,17 @@ def test_no_notice_is_lost_between_writers(tmp_path: Path, monkeypatch: pytest.M
     with ThreadPoolExecutor(MOST) as writers:
         list(writers.map(lambda number: Notices(tmp_path).add("ada", message(number)), range(MOST)))
     assert sorted(map(int, texts(tmp_path))) == list(range(MOST))
-    assert sorted(path.suffix for path in (tmp_path / "notices").iterdir()) == ["", ".json"]
+    assert sorted(path.suffix for path in (tmp_path / "notices").iterdir()) == [".json", LOCK]
 
 
 def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_SECONDS", 0.1)
     notices = Notices(tmp_path)
     notices.add("ada", message(1))
-    with (tmp_path / "notices" / LOCK).open("w") as lock:
+    [path] = tmp_path.rglob("*.json")
+    with path.with_suffix(LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        notices.add("grace", message(3))
         with pytest.raises(OSError, match="Another process keeps the notices locked"):
             notices.add("ada", message(2))
         with pytest.raises(OSError, match="Another process keeps the notices locked"):
@@ -81,7 +83,18 @@ def test_a_full_disk_keeps_the_earlier_notices_and_nothing_else(
         with pytest.raises(OSError, match="No space left"):
             notices.add("ada", message(2))
     assert texts(tmp_path) == ["1"]
-    assert sorted(path.suffix for path in (tmp_path / "notices").iterdir()) == ["", ".json"]
+    assert sorted(path.suffix for path in (tmp_path / "notices").iterdir()) == [".json", LOCK]
+
+
+def test_an_interrupted_write_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Notices(tmp_path).add("ada", message(1))
+    assert [path.suffix for path in (tmp_path / "notices").iterdir()] == [LOCK]
 
 
 def test_a_file_that_another_process_has_repaired_is_not_set_aside(
@@ -107,7 +120,7 @@ def test_a_page_does_not_wait_for_a_process_that_repairs_the_file(
     Notices(tmp_path).add("ada", message(1))
     [path] = tmp_path.rglob("*.json")
     path.write_bytes(b"[")
-    with (tmp_path / "notices" / LOCK).open("w") as lock:
+    with path.with_suffix(LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert texts(tmp_path) == []
     assert "The notices for 'ada' are not shown" in caplog.text

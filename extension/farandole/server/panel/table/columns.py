@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -20,7 +21,7 @@ FIELDS = "name", "status", "started", "size", "cluster"
 SERIES = re.compile(r"series\.(.+)\.(last|lowest|highest)", re.DOTALL)
 CONFIG = "config."
 SHOWN_SERIES, SHOWN_CONFIG = 4, 8
-"""How many series and hyper-parameters have columns that each page of the table contains, as in ``columns.ts``."""
+"""How many series and hyper-parameters have columns that each page of the table contains."""
 MOST_ADDED = 60
 """Maximum number of columns that a request adds to these."""
 Column: TypeAlias = Callable[[RunInfo], ConfigValue]
@@ -49,14 +50,12 @@ class Columns:
         ids = {info.id for info in found}
         return [*found, *(info for info in infos if info.id not in ids)]
 
-    def values(self, info: RunInfo, names: Iterable[str]) -> list[ConfigValue]:
-        """Return the values of a run in columns of series and hyper-parameters. A value of None is the text None."""
-        return [self._value(info, name) for name in names]
-
-    def _value(self, info: RunInfo, name: str) -> ConfigValue:
-        if name.startswith(CONFIG) and info.config.get(name.removeprefix(CONFIG), "") is None:
-            return "None"
-        return self._column(name, ())(info)
+    def cells(self, names: Iterable[str]) -> list[Column]:
+        """Return functions for the values of columns of series and hyper-parameters. A None becomes the text None."""
+        return [
+            partial(_config_cell, name=name.removeprefix(CONFIG)) if name.startswith(CONFIG) else self._column(name, ())
+            for name in names
+        ]
 
     def read_from(self, name: str) -> Cache[Any] | None:
         """Return the cache with the values of a column, or None if these values are always known."""
@@ -72,7 +71,8 @@ class Columns:
         if name == "bytes":
             return self._disk_use.get
         if name.startswith(CONFIG):
-            return lambda info: info.config.get(name.removeprefix(CONFIG))
+            key = name.removeprefix(CONFIG)
+            return lambda info: info.config.get(key)
         if (found := SERIES.fullmatch(name)) is not None:
             return partial(self._values.value, name=found[1], which=found[2])
         raise UsageError(
@@ -81,8 +81,22 @@ class Columns:
         )
 
 
-def contained(series: Sequence[str], config: Sequence[str], added: Sequence[str]) -> list[str]:
-    """Return the columns that a page contains: those of the first series and hyper-parameters, and the added ones.
+def default_columns(series: Counter[str], config: Counter[str]) -> list[str]:
+    """Return the columns that each page contains: those of the series and hyper-parameters that most runs have.
+
+    ``series`` and ``config`` are the listed names, with the number of runs that have them.
+    """
+    values = [f"series.{name}.{part}" for name in _most_common(series, SHOWN_SERIES) for part in PARTS]
+    return [*values, *(f"{CONFIG}{name}" for name in _most_common(config, SHOWN_CONFIG))]
+
+
+def _most_common(counts: Counter[str], most: int) -> list[str]:
+    """Return the names that most runs have, in alphabetical order. Of names with equal counts, the first are taken."""
+    return sorted(sorted(counts, key=lambda name: (-counts[name], name))[:most])
+
+
+def contained(defaults: Sequence[str], added: Sequence[str]) -> list[str]:
+    """Return the columns that a page contains: the default columns and the added ones.
 
     Raises UsageError if too many columns are added, or others than those of series and hyper-parameters.
     """
@@ -93,8 +107,11 @@ def contained(series: Sequence[str], config: Sequence[str], added: Sequence[str]
             raise UsageError(
                 f"there is no column {name[:100]!r} to add; add config.NAME, or series.NAME.last, .lowest or .highest"
             )
-    first = [f"series.{name}.{part}" for name in series[:SHOWN_SERIES] for part in PARTS]
-    return list(dict.fromkeys([*first, *(f"{CONFIG}{name}" for name in config[:SHOWN_CONFIG]), *added]))
+    return list(dict.fromkeys([*defaults, *added]))
+
+
+def _config_cell(info: RunInfo, name: str) -> ConfigValue:
+    return "None" if info.config.get(name, "") is None else info.config.get(name)
 
 
 def _key(value: ConfigValue) -> tuple[bool, Any]:

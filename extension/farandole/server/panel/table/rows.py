@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 from farandole.runs.model import RunInfo
 from farandole.runs.writer import strict_json
 from farandole.server.panel.runs import RunIndex
-from farandole.server.panel.table.columns import Columns
+from farandole.server.panel.table.columns import Column, Columns
 from farandole.server.panel.table.disk_use import DiskUse
 from farandole.server.panel.wire_routes import RunRow, RunTable
 
 MOST_BYTES = 200_000
 """Maximum size of a page of `MOST_ROWS` rows with the default columns, in bytes of JSON."""
 MOST_ROWS = 100
-LENGTHS = 1_200, 600, 300, 150, 75, 32
+LENGTHS = 1_200, 600, 300, 150, 75, 32, 16
 """Maximum length of each text of a row, and of all its tags, in bytes of JSON. The first one is used with which the
 rows fit in the page."""
 LONG = {"name", "error", "notes", "notebook"}
 """The texts that may be long. Others take more bytes than `LONGEST_WORD` only in damaged files."""
 LONGEST_WORD = 66
+WHOLE_NAME = 80
+"""Names of runs keep at least this many characters, if these take at most four bytes each."""
 MOST_NAMES = 500
 MOST_NAMES_BYTES = 20_000
 """Maximum number and size of the listed names of series, of hyper-parameters, and of tags."""
@@ -41,14 +44,15 @@ class Rows:
     def fill(self, page: RunTable, infos: Sequence[RunInfo], active: Collection[str]) -> RunTable:
         """Return a page with the rows of these runs. Their texts are shortened to fit into the page."""
         room = (MOST_BYTES - json_size(page)) // max(1, len(infos))
-        rows = [_fitted(self.row(info, page["columns"], active), room) for info in infos]
+        cells = self._columns.cells(page["columns"])
+        rows = [_fitted(self.row(info, cells, active), room) for info in infos]
         return {**page, "runs": rows}
 
-    def row(self, info: RunInfo, columns: Sequence[str], active: Collection[str]) -> RunRow:
+    def row(self, info: RunInfo, cells: Sequence[Column], active: Collection[str]) -> RunRow:
         """Return the row of a run with its whole texts."""
         return {
             **self._index.summary(info, active),
-            "values": self._columns.values(info, columns),
+            "values": [value(info) for value in cells],
             "tags": list(info.tags),
             "notes": info.notes,
             "bytes": self._disk_use.get(info),
@@ -66,8 +70,10 @@ def _fitted(row: RunRow, room: int) -> RunRow:
 
 
 def _shortened(row: RunRow, most: int) -> RunRow:
+    name_size = min(json_size(f"{row['name'][:WHOLE_NAME]}…"), json_size("…") + 4 * WHOLE_NAME)
+    least = {"name": name_size, **dict.fromkeys(LONG - {"name"}, 0)}
     texts = {
-        name: shortened(text, most if name in LONG else max(most, LONGEST_WORD))
+        name: shortened(text, max(most, least.get(name, LONGEST_WORD)))
         for name, text in row.items()
         if isinstance(text, str) and name != "id"
     }
@@ -106,6 +112,11 @@ def listed(names: Iterable[str]) -> list[str]:
             break
         found.append(name)
     return found
+
+
+def listed_counts(counts: Counter[str]) -> Counter[str]:
+    """Return the counts of the listed names."""
+    return Counter({name: counts[name] for name in listed(counts)})
 
 
 def json_size(value: Any) -> int:

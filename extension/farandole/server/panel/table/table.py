@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -21,11 +22,11 @@ from farandole.server.panel.charts import Charts
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.runs import NEWEST, Filter, RunIndex
 from farandole.server.panel.table.cache import Cache
-from farandole.server.panel.table.columns import Columns, contained
+from farandole.server.panel.table.columns import Columns, contained, default_columns
 from farandole.server.panel.table.deletion import hide, remove
 from farandole.server.panel.table.disk_use import DiskUse
 from farandole.server.panel.table.edits import check_unchanged, parts_of
-from farandole.server.panel.table.rows import MOST_ROWS, Rows, listed
+from farandole.server.panel.table.rows import MOST_ROWS, Rows, listed, listed_counts
 from farandole.server.panel.table.values import SeriesValues
 from farandole.server.panel.wire_routes import RunRow, RunTable
 
@@ -64,8 +65,8 @@ class Table:
     ) -> RunTable:
         """Return a page of the table, which is not ``complete`` while values are still being read in the background.
 
-        Rows have the values of the first series and hyper-parameters, and those of the ``added`` columns. Raises
-        UsageError if a column does not exist.
+        Rows have the values of the default columns and of the ``added`` ones. Raises UsageError if a column does not
+        exist.
         """
         infos = self._index.infos(self._index.ids())
         chosen = [info for info in infos if wanted.lets_through(info)]
@@ -76,16 +77,18 @@ class Table:
         # The names of the series come from all runs, also from those that the filter leaves out.
         self._values.renew_changed(infos)
         complete = self._values.has_all(infos) and complete
-        series = listed(self._values.names(infos))
-        config = listed(name for info in infos for name in info.config)
+        series = listed_counts(self._values.names(infos))
+        config = listed_counts(Counter(name for info in infos for name in info.config))
+        defaults = default_columns(series, config)
         empty: RunTable = {
             "runs": [],
             "offset": offset,
             "total": len(chosen),
             "complete": complete,
-            "columns": contained(series, config, added),
-            "series": series,
-            "config": config,
+            "columns": contained(defaults, added),
+            "defaults": defaults,
+            "series": list(series),
+            "config": list(config),
             "tags": listed(tag for info in infos for tag in info.tags),
         }
         return self._rows.fill(empty, shown, active)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
@@ -40,10 +41,13 @@ class SeriesValues(Cache[Packed]):
         number = numbers[3 * names.index(name) + PARTS.index(which)]
         return None if math.isnan(number) else number
 
-    def names(self, infos: Iterable[RunInfo]) -> set[str]:
-        """Return the names of the series of all runs that have already been read."""
-        found = {known[0] for info in infos if (known := self.get(info)) is not None}
-        return {name for names in found for name in names}
+    def names(self, infos: Iterable[RunInfo]) -> Counter[str]:
+        """Return the names of the series of all runs that have already been read, with the number of these runs."""
+        found = Counter(known[0] for info in infos if (known := self.get(info)) is not None)
+        counts: Counter[str] = Counter()
+        for names, runs in found.items():
+            counts.update(dict.fromkeys(names, runs))
+        return counts
 
     def _packed(self, info: RunInfo) -> Packed:
         series = _series(info)[:MOST_SERIES]

@@ -3,19 +3,20 @@
 import { useEffect, useRef, type JSX, type KeyboardEvent, type RefObject } from "react";
 
 import { usePanelContext } from "../context";
-import { addedColumns, chosenColumn, hasRoom, isOfValues, shownColumns, type Choices, type Column } from "./columns";
+import type { Column } from "./columns";
 
 interface Props {
   columns: readonly Column[];
-  choices: Choices;
-  choose: (choices: Choices) => void;
+  shown: readonly Column[];
+  /** Whether there is no room for another column that the server has to add. */
+  full: boolean;
+  choose: (column: Column, wanted: boolean) => void;
+  restore: () => void;
 }
 
-export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
+export function ColumnMenu({ columns, shown, full, choose, restore }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const menu = useRef<HTMLDetailsElement>(null);
-  const shown = new Set(shownColumns(columns, choices));
-  const full = !hasRoom(addedColumns(choices));
   useCloseOutside(menu);
   const onKeyDown = ({ key }: KeyboardEvent) => {
     if (key !== "Escape") return;
@@ -31,9 +32,9 @@ export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
           <label key={column.key} className="fd-check">
             <input
               type="checkbox"
-              checked={shown.has(column)}
-              disabled={full && !shown.has(column) && !column.shown && isOfValues(column.key)}
-              onChange={(event) => choose(chosenColumn(choices, column, event.target.checked))}
+              checked={shown.includes(column)}
+              disabled={full && !shown.includes(column) && !column.sent}
+              onChange={(event) => choose(column, event.target.checked)}
             />
             {column.label}
           </label>
@@ -43,7 +44,7 @@ export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
             {trans.__("There is no room for more columns; hide one to show another.")}
           </p>
         )}
-        <button type="button" className="fd-small" onClick={() => choose({})}>
+        <button type="button" className="fd-small" onClick={restore}>
           {trans.__("Restore the default columns")}
         </button>
       </fieldset>

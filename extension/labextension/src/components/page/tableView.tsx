@@ -4,18 +4,28 @@ import { useRef, useState, type Dispatch, type JSX, type MouseEvent, type SetSta
 
 import { MOST_COMPARED } from "../../charts/comparison";
 import { useDebounced } from "../../hooks";
-import { ALL_RUNS, isAllRuns, type TableFilter } from "../../net/filters";
+import type { Translator } from "../../i18n";
+import { ALL_RUNS, isAllRuns, NEWEST, type TableFilter } from "../../net/filters";
 import type { RunRow } from "../../wire";
 import { usePanelContext } from "../context";
 import { Empty, Select, type Option } from "../parts";
 import { FilterBar, TYPING_MS } from "../runs/runs";
 import { useVirtualRows } from "../runs/virtualRows";
 import { ColumnMenu } from "./columnMenu";
-import { addedColumns, columnsOf, shownColumns } from "./columns";
+import {
+  addedColumns,
+  chosenColumn,
+  columnsOf,
+  hasRoom,
+  shownColumns,
+  validSort,
+  type Column,
+  type Names,
+} from "./columns";
 import { ROW, RunTable } from "./runTable";
 import type { Kept } from "./useKept";
 import { useRunActions, type RunActions } from "./useRunActions";
-import { useRunTable } from "./useRunTable";
+import { useRunTable, type RunTableState } from "./useRunTable";
 
 /** The selected runs by their ids. They stay selected while a run or a comparison takes the table's place. */
 export type Selection = ReadonlyMap<string, RunRow>;
@@ -32,13 +42,24 @@ interface Props {
 
 export function TableView({ kept, keep, selected, setSelected, previous, open }: Props): JSX.Element {
   const { trans } = usePanelContext();
-  const { filter, sort, columns: choices } = kept;
+  const { filter, columns: choices } = kept;
   const box = useRef<HTMLDivElement>(null);
   const [total, setTotal] = useState(0);
   const rows = useVirtualRows(box, { rowHeight: ROW, total, head: ROW });
-  const table = useRunTable(useDebounced(filter, TYPING_MS), sort, addedColumns(choices), rows);
+  const [names, setNames] = useState<Names | null>(null);
+  const known = names && columnsOf(trans, names);
+  const sort = validSort(kept.sort, known);
+  const added = addedColumns(choices, sort, known);
+  const table = useRunTable(useDebounced(filter, TYPING_MS), sort, added, rows);
   if (table.total !== total) setTotal(table.total);
+  if (table.known && table.complete && table.names !== names) setNames(table.names);
   const columns = columnsOf(trans, table.names);
+  const shown = shownColumns(columns, choices, sort);
+  const choose = (column: Column, wanted: boolean) => {
+    // The sorted column is always shown, so another order follows if the user hides it.
+    const order = !wanted && column.key === sort.column ? { sort: NEWEST } : {};
+    keep({ columns: chosenColumn(choices, column, wanted, known), ...order });
+  };
   const setFilter = (next: TableFilter) => keep({ filter: next });
   const deselect = (ids: readonly string[]) =>
     setSelected((before) => new Map([...before].filter(([id]) => !ids.includes(id))));
@@ -50,36 +71,41 @@ export function TableView({ kept, keep, selected, setSelected, previous, open }:
     if (wanted) setSelected((before) => new Map([...before, [run.id, run]]));
     else deselect([run.id]);
   };
-  const all = isAllRuns(filter);
   return (
     <>
       <FilterBar filter={filter} setFilter={setFilter}>
         <TagFilter filter={filter} names={table.names.tags} set={(tag) => setFilter({ ...filter, tag })} />
-        {!all && <ClearFilters clear={() => setFilter(ALL_RUNS)} />}
+        {!isAllRuns(filter) && <ClearFilters clear={() => setFilter(ALL_RUNS)} />}
       </FilterBar>
       <div className="fd-row">
         <span className="fd-muted" role="status">
-          {all
-            ? trans._n("%1 run", "%1 runs", total)
-            : trans._n("%1 run matches the filters", "%1 runs match the filters", total)}
+          {found(trans, table)}
           {!table.complete && ` · ${trans.__("Values of some runs are still being read…")}`}
         </span>
         <SelectionBar {...{ selected, deselect, actions }} compare={() => open([...selected.keys()])} />
         <span className="fd-grow" />
-        <ColumnMenu {...{ columns, choices }} choose={(next) => keep({ columns: next })} />
+        <ColumnMenu {...{ columns, shown, choose }} full={!hasRoom(added)} restore={() => keep({ columns: {} })} />
       </div>
-      {!table.known && <Empty title={trans.__("Loading…")} />}
-      {table.known && total === 0 && (
-        <Empty title={all ? trans.__("No run yet") : trans.__("No run matches the filter")} />
+      {!table.filter && <Empty title={trans.__("Loading…")} />}
+      {table.filter && total === 0 && (
+        <Empty title={isAllRuns(table.filter) ? trans.__("No run yet") : trans.__("No run matches the filter")} />
       )}
       <RunTable
         {...{ box, table, rows, sort, previous, selected, select, actions }}
-        columns={shownColumns(columns, choices)}
+        columns={shown}
         setSort={(next) => keep({ sort: next })}
         open={(id) => open([id])}
       />
     </>
   );
+}
+
+/** Return how many runs the server has found with a filter. The text is empty until it has answered. */
+function found(trans: Translator, { filter, total }: RunTableState): string {
+  if (!filter) return "";
+  return isAllRuns(filter)
+    ? trans._n("%1 run", "%1 runs", total)
+    : trans._n("%1 run matches the filters", "%1 runs match the filters", total);
 }
 
 /** The button that removes all filters. It vanishes then, so the first field of the bar takes the focus. */

@@ -14,10 +14,12 @@ import { rowsOf, type Names, type TableRow } from "./columns";
 const LIVE_MS = 10_000;
 /** The rows are fetched again after this time while the server is still reading values, in milliseconds. */
 const INCOMPLETE_MS = 1000;
-const NO_NAMES: Names = { series: [], config: [], tags: [] };
+const NO_NAMES: Names = { series: [], config: [], tags: [], defaults: [] };
 
 export interface RunTableState {
   readonly total: number;
+  /** The filter with which the server has found this number of runs, or null until it has answered. */
+  readonly filter: TableFilter | null;
   /** Whether the server has sent the total number of runs. */
   readonly known: boolean;
   /** Whether the server knew all values of the runs. Otherwise, values may be missing and the order is preliminary. */
@@ -36,6 +38,7 @@ export function useRunTable(filter: TableFilter, sort: Sort, added: readonly str
   const { runs } = state;
   const [pages, setPages] = useState<Pages<TableRow>>(NO_PAGES);
   const [names, setNames] = useState(NO_NAMES);
+  const [answered, setAnswered] = useState<TableFilter | null>(null);
   const [complete, setComplete] = useState(true);
   const [version, setVersion] = useState(0);
   const [answers, setAnswers] = useState(0);
@@ -93,10 +96,19 @@ export function useRunTable(filter: TableFilter, sort: Sort, added: readonly str
   function receive(table: RunTable) {
     setPages((before) => withPage(before, { ...table, runs: rowsOf(table) }));
     setNames(table);
+    setAnswered(filter);
     setComplete(table.complete);
     setAnswers((before) => before + 1);
   }
 
   const known = names !== NO_NAMES;
-  return { total: pages.total, known, complete, names, at: (row) => runAt(pages, row, streamed), refresh };
+  return {
+    total: pages.total,
+    filter: answered,
+    known,
+    complete,
+    names,
+    at: (row) => runAt(pages, row, streamed),
+    refresh,
+  };
 }

@@ -15,10 +15,13 @@ export function addNotices(model: IPanelModel): void {
   let last: Hub | null = null;
   const look = () => {
     const { hub } = model.state;
-    if (hub && hub !== last) board.show(hub);
+    // Nobody sees the notifications of a hidden page. Another page of the browser may show them first.
+    if (!hub || hub === last || document.hidden) return;
+    board.show(hub);
     last = hub;
   };
   model.changed.connect(look);
+  document.addEventListener("visibilitychange", look);
   look();
 }
 
@@ -28,12 +31,12 @@ class NoticeBoard {
 
   show({ user, notices }: Hub): void {
     const key = `farandole:notices:${user ?? ""}`;
-    const shown = new Set([...this.shown, ...storedTimes(key)]);
-    const fresh = notices.filter(({ time }) => !shown.has(time));
+    const shown = new Set([...this.shown, ...stored(key)]);
+    const fresh = notices.filter((notice) => !shown.has(identity(notice)));
     if (!fresh.length) return;
     for (const notice of fresh.reverse()) this.notify(notice);
-    this.shown = notices.map(({ time }) => time);
-    storeTimes(key, this.shown);
+    this.shown = notices.map(identity);
+    store(key, this.shown);
   }
 
   private notify(notice: HubNotice): void {
@@ -49,30 +52,35 @@ class NoticeBoard {
     Notification.emit(text, "warning", { autoClose: false, actions });
   }
 
-  /** The times of the notices that this page has shown. */
-  private shown: readonly number[] = [];
+  /** The identities of the notices that this page has shown. */
+  private shown: readonly string[] = [];
+}
+
+/** Return what distinguishes a notice from others. The hub corrects the servers of a notice if some do not stop. */
+function identity({ time, servers }: HubNotice): string {
+  return JSON.stringify([time, ...servers]);
 }
 
 /** Return the sentence of the hub's pages. The translator does not get the operator's text, as it replaces "%% ". */
 function sentence(trans: Translator, { by, text, servers }: HubNotice): string {
   if (!servers.length) return `${trans.__("message from %1", by)}: ${text}`;
   const names = servers.map((name) => (name ? trans.__("the server %1", name) : trans.__("your notebook server")));
-  return `${trans.__("%1 stopped %2. Reason:", by, names.join(", "))} ${text}`;
+  return `${trans.__("%1 stopped %2. Reason:", by, names.join(", "))} ${text || trans.__("none given.")}`;
 }
 
-/** Return the times of the notices that this browser has shown. Its storage may be forbidden or contain anything. */
-function storedTimes(key: string): unknown[] {
+/** Return the notices that this browser has shown. Its storage may be forbidden or contain anything. */
+function stored(key: string): unknown[] {
   try {
-    const times: unknown = JSON.parse(window.localStorage.getItem(key) ?? "[]");
-    return Array.isArray(times) ? times : [];
+    const shown: unknown = JSON.parse(window.localStorage.getItem(key) ?? "[]");
+    return Array.isArray(shown) ? shown : [];
   } catch {
     return [];
   }
 }
 
-function storeTimes(key: string, times: readonly number[]): void {
+function store(key: string, shown: readonly string[]): void {
   try {
-    window.localStorage.setItem(key, JSON.stringify(times));
+    window.localStorage.setItem(key, JSON.stringify(shown));
   } catch {
     // The storage is forbidden or full, so another page shows these notices again.
   }

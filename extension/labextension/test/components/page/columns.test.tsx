@@ -1,19 +1,28 @@
 /** Tests of the columns in the page of runs, and of the requests for their values. */
 
-import { addedColumns, chosenColumn, columnsOf, shownColumns } from "../../../src/components/page/columns";
+import {
+  addedColumns,
+  chosenColumn,
+  columnsOf,
+  shownColumns,
+  type Choices,
+} from "../../../src/components/page/columns";
 import { ENGLISH } from "../../../src/i18n";
 import type * as wire from "../../../src/wire";
 import { ALL, answered, asked, harness, heads, kept, NEWEST, open, renew, request, rows, table } from "./tablePage";
 
 const series = Array.from({ length: 20 }, (_, n) => `s${n + 10}`);
 const config = Array.from({ length: 12 }, (_, n) => `p${n + 10}`);
-const names = { series, config, tags: [] };
+const parts = ["last", "lowest", "highest"];
+const defaults = [
+  ...series.slice(0, 4).flatMap((name) => parts.map((part) => `series.${name}.${part}`)),
+  ...config.slice(0, 8).map((name) => `config.${name}`),
+];
+const names = { series, config, defaults, tags: [] };
 
 /** Answer with a run that has the values of the columns that the server sends, and of those that the page adds. */
 function wide(_: unknown, __: unknown, added: string[]): wire.RunTable {
-  const parts = ["last", "lowest", "highest"];
-  const first = series.slice(0, 4).flatMap((name) => parts.map((part) => `series.${name}.${part}`));
-  const columns = [...first, ...config.slice(0, 8).map((name) => `config.${name}`), ...added];
+  const columns = [...defaults, ...added];
   const values = columns.map((_, n) => n + 100);
   return { ...table, ...names, columns, runs: table.runs.map((run) => ({ ...run, values })) };
 }
@@ -83,26 +92,33 @@ test("the chosen columns are kept, and can be restored", async () => {
 test("a value of None, no value, and a number are different texts", async () => {
   const columns = ["series.loss.last", "config.a", "config.b", "config.c"];
   const runs = table.runs.map((run) => ({ ...run, values: [null, "None", null, 1234567] }));
-  await open(() => ({ ...table, columns, runs, series: ["loss"], config: ["a", "b", "c"] }));
+  await open(() => ({ ...table, columns, runs, series: ["loss"], config: ["a", "b", "c"], defaults: columns }));
   expect(rows()[0]?.textContent).toContain("None–1234567–");
 });
 
 test("there is room for 60 added columns, and for fewer if their names are long", () => {
   const columns = columnsOf(ENGLISH, { ...names, series: Array.from({ length: 99 }, (_, n) => `t${n}`) });
-  const all = Object.fromEntries(columns.filter(({ shown }) => !shown).map(({ key }) => [key, true]));
-  expect(addedColumns(all)).toHaveLength(60);
-  const shown = shownColumns(columns, all).filter((column) => !column.shown);
+  const all: Choices = Object.fromEntries(columns.filter(({ sent }) => !sent).map(({ key }) => [key, true]));
+  const added = addedColumns({ ...all, "series.s10.highest": true }, NEWEST, columns);
+  expect(added).toHaveLength(60);
+  const shown = shownColumns(columns, { ...all, cluster: true }, NEWEST).filter((column) => !column.shown);
   // The cluster is a column that needs no value.
-  expect(shown.map(({ key }) => key)).toEqual(expect.arrayContaining([...addedColumns(all), "cluster"]));
+  expect(shown.map(({ key }) => key)).toEqual(expect.arrayContaining([...added, "cluster"]));
   expect(shown).toHaveLength(61);
   const long = Object.fromEntries(Array.from({ length: 9 }, (_, n) => [`config.${"ä".repeat(100)}${n}`, true]));
-  expect(addedColumns(long)).toHaveLength(7);
+  expect(addedColumns(long, NEWEST, null)).toHaveLength(7);
 });
 
 test("the menu says that there is no room, and hides columns", async () => {
   const added = Object.fromEntries(Array.from({ length: 60 }, (_, n) => [`series.t${n}.last`, true]));
+  const many = { ...names, series: [...series, ...Array.from({ length: 60 }, (_, n) => `t${n}`)] };
   kept.set("farandole:columns", added);
-  await openWide();
+  harness.answers["table"] = (...all: [unknown, unknown, string[]]) => ({
+    ...wide(...all),
+    ...many,
+    columns: defaults,
+  });
+  await open();
   const box = (name: string) => harness.get("checkbox", name) as HTMLInputElement;
   expect(box("s29, last").disabled).toBe(true);
   expect([box("p10").disabled, box("Cluster").disabled, box("Notes").disabled]).toEqual([false, false, false]);
@@ -115,6 +131,45 @@ test("the menu says that there is no room, and hides columns", async () => {
 test("choices contain only what differs from the default columns", () => {
   const [name] = columnsOf(ENGLISH, names).slice(1);
   if (!name) throw new Error("there is no column");
-  expect(chosenColumn({}, name, false)).toEqual({ status: false });
-  expect(chosenColumn({ status: false, notes: false }, name, true)).toEqual({ notes: false });
+  expect(chosenColumn({}, name, false, null)).toEqual({ status: false });
+  expect(chosenColumn({ status: false, notes: false }, name, true, null)).toEqual({ notes: false });
+});
+
+test("columns whose names have vanished are no longer requested, and are dropped with the next choice", async () => {
+  const gone = Object.fromEntries(Array.from({ length: 60 }, (_, n) => [`config.gone${n}`, true]));
+  kept.set("farandole:columns", { ...gone, "config.p21": true });
+  await openWide();
+  expect(asked().at(-1)).toBe(request(ALL, NEWEST, 0, ["config.p21"]));
+  expect(heads()).toContain("p21");
+  expect(harness.root.textContent).not.toContain("There is no room");
+  await harness.click("checkbox", "Notes");
+  expect(kept.get("farandole:columns")).toEqual({ "config.p21": true, notes: false });
+});
+
+test("while names may be missing, the chosen columns stay", async () => {
+  const chosen = { "config.late": true };
+  kept.set("farandole:columns", chosen);
+  await open(() => ({ ...wide(0, 0, []), complete: false }));
+  await harness.click("checkbox", "Notes");
+  expect(asked()).toEqual([request(ALL, NEWEST, 0, ["config.late"])]);
+  expect(kept.get("farandole:columns")).toEqual({ ...chosen, notes: false });
+});
+
+test("the sorted column is shown and requested, and another order follows if the user hides it", async () => {
+  const sort = { column: "series.s29.last", descending: false };
+  kept.set("farandole:sort", sort);
+  await openWide();
+  expect(asked().at(-1)).toBe(request(ALL, sort, 0, [sort.column]));
+  expect(harness.root.querySelector("[aria-sort]")?.textContent).toContain("s29, last");
+  await harness.click("checkbox", "s29, last");
+  await answered();
+  expect(asked().at(-1)).toBe(request(ALL, NEWEST, 0));
+  expect(heads()).not.toContain("s29, last");
+});
+
+test("the newest runs come first if the sorted column has vanished", async () => {
+  kept.set("farandole:sort", { column: "config.gone", descending: false });
+  await openWide();
+  expect(asked().at(-1)).toBe(request(ALL, NEWEST, 0));
+  expect(harness.root.querySelector("[aria-sort]")?.textContent).toContain("Start");
 });

@@ -103,3 +103,17 @@ test("the page asks for no run until the kept values are read, and opens if that
   expect(asked()).toEqual([request(ALL, NEWEST, 0)]);
   expect(harness.root.textContent).toContain("one");
 });
+
+test("the number of runs is that of the filter with which they were found", async () => {
+  await open(named("one", "two"));
+  const status = () => harness.root.querySelector("[role=status]")?.textContent;
+  harness.answers["table"] = named("one");
+  jest.useFakeTimers();
+  await harness.type("combobox", "Filter by tag", "baseline");
+  expect(status()).toBe("2 runs");
+  await act(async () => {
+    await jest.advanceTimersByTimeAsync(1000);
+  });
+  jest.useRealTimers();
+  expect(status()).toBe("1 run matches the filters");
+});

@@ -73,9 +73,9 @@ afterEach(() => {
   jest.useRealTimers();
 });
 
-test("a page shows each notice once, the oldest first, until the user closes it", () => {
+test("a page shows each notice once, the oldest first", () => {
   const page = new Page();
-  const [message, stop] = [at(5, "Tidy up."), at(2, "none given.", "", "main-w0")];
+  const [message, stop] = [at(5, "Tidy up."), at(2, "", "", "main-w0")];
   const texts = [
     "14:02: olga stopped your notebook server, the server main-w0. Reason: none given.",
     "14:05: message from olga: Tidy up.",
@@ -96,6 +96,31 @@ test("a reload or another page of the browser shows only new notices, in whateve
     "14:09: message from olga: Bye.",
   ]);
   expect(new Page().receive(at(9, "Bye."), at(5, "Tidy up."), at(3, "Late."))).toEqual([]);
+});
+
+test("a hidden page shows a notice once it is visible, unless another page of the browser has shown it", () => {
+  const hidden = jest.spyOn(document, "hidden", "get").mockReturnValue(true);
+  const page = new Page();
+  expect(page.receive(at(5, "Tidy up."))).toEqual([]);
+  expect(localStorage).toHaveLength(0);
+  hidden.mockReturnValue(false);
+  document.dispatchEvent(new Event("visibilitychange"));
+  expect(emit).toHaveBeenCalledTimes(1);
+  hidden.mockReturnValue(true);
+  const late = new Page();
+  late.receive(at(5, "Tidy up."));
+  hidden.mockReturnValue(false);
+  document.dispatchEvent(new Event("visibilitychange"));
+  expect(emit).not.toHaveBeenCalled();
+});
+
+test("a notice whose servers the hub has corrected is shown again, and one of the same time for other servers", () => {
+  const page = new Page();
+  page.receive(at(5, "Bye.", "", "main-w0"));
+  expect(page.receive(at(5, "Bye.", "main-w0"), at(5, "Bye.", "exam-w0")).slice(1)).toEqual([
+    "14:05: olga stopped the server exam-w0. Reason: Bye.",
+    "14:05: olga stopped the server main-w0. Reason: Bye.",
+  ]);
 });
 
 test("a notice of another day has its date", () => {

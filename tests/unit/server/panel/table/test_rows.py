@@ -11,7 +11,7 @@ from farandole.server.panel import wire_routes
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.runs import Filter, RunIndex
 from farandole.server.panel.table.columns import MOST_ADDED
-from farandole.server.panel.table.rows import MOST_BYTES, MOST_ROWS, listed, shortened
+from farandole.server.panel.table.rows import MOST_BYTES, MOST_ROWS, WHOLE_NAME, listed, shortened
 from farandole.server.panel.table.table import Table
 
 from tests.panel import DEADLINE, panel_server
@@ -85,6 +85,7 @@ async def test_a_page_of_the_largest_runs_has_at_most_200_kilobytes(tmp_path, mo
     assert (row["tags"][-1], row["cell"]) == ("…", "e" * 64)
     assert len(found["columns"]) == 20
     assert None not in row["values"]
+    assert all(len(row["name"]) > WHOLE_NAME for row in found["runs"])
 
 
 def test_usual_texts_are_whole(table, runs):
@@ -222,3 +223,18 @@ def test_a_page_checks_only_its_own_and_unended_runs_for_changes(runs, tmp_path)
     page(table, sort="series.loss.last", limit=5)
     settle()
     assert set(charts.asked) == {*own, BAD}
+
+
+def test_the_default_columns_are_those_that_most_runs_have(table, runs):
+    for number in range(3):
+        rare = {f"a{number}{place}": 0 for place in range(9)}
+        folder = write_run(runs, f"20260102-{number:06d}-abcd", config={**rare, "lr": 0.1, "batch": 8})
+        series = {f"a{number}{place}": [1.0] for place in range(4)}
+        (folder / VIEW).write_text(view(folder.name, **series, loss=[1.0]))
+    found = page(table)
+    names = [column.removeprefix("config.") for column in found["defaults"] if column.startswith("config.")]
+    assert names == ["a00", "a01", "a02", "a03", "a04", "a05", "batch", "lr"]
+    assert [column for column in found["defaults"] if column.endswith(".last")] == [
+        f"series.{name}.last" for name in ("a00", "a01", "a02", "loss")
+    ]
+    assert page(table, added=["config.a28"])["columns"] == [*found["defaults"], "config.a28"]

@@ -12,6 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.rng import seeded
+from farandole.ranks.training.sync import attached
 
 Indices = list[Any]
 LOADER_OPTIONS = (
@@ -127,6 +128,8 @@ class ShardedLoader:
                 self._used = share.end
                 self._set_weight(share.weight)
                 yield to_device(batch, device)
+            if self._running is this and self._weight is not None:
+                attached.average_all()
         finally:
             if self._running is this:
                 self._move(self.epoch + 1, 0)

@@ -248,6 +248,15 @@ class RankRow(TypedDict):
     log: list[str]
 
 
+class SyncView(TypedDict):
+    """The costs of a mode of `fd.sync`. ``waiting`` is the largest share of a rank's time, and the bytes are a mean."""
+
+    mode: str
+    waiting: float
+    bytes_per_step: int
+    staleness: int
+
+
 class RunView(RunBasics):
     """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
 
@@ -265,6 +274,7 @@ class RunView(RunBasics):
     samples_per_second: float | None
     reports: int
     output_bytes: int
+    sync: SyncView | None
     series: list[Series]
     ranks: list[RankRow]
 

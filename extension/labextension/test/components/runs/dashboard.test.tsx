@@ -64,6 +64,18 @@ test("only notices of losses, hangs and failures have the colour of a warning", 
   ]);
 });
 
+test("what a mode of fd.sync costs is shown in one line", async () => {
+  await show(message);
+  expect(text()).toContain(
+    "Averages: local, fp16 every 16 steps · waiting for the network 2 % · 3 MiB per step and rank · 6 steps late",
+  );
+});
+
+test("a run in which no rank uses such a mode has no such line", async () => {
+  await show(changed({}, { sync: null }));
+  expect(text()).not.toContain("Averages:");
+});
+
 test("an active run is drawn live until its end", async () => {
   await show(message);
   expect(watched()).toEqual([message.id]);

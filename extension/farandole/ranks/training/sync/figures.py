@@ -1,0 +1,81 @@
+"""What a mode of ``fd.sync`` costs a rank: the time that it waits for the network, and the bytes that it sends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from farandole.protocol import Kind
+from farandole.ranks import context
+from farandole.ranks.metrics import reporter
+from farandole.ranks.training.sync.modes import Sync
+
+SECONDS_BETWEEN = 1.0
+
+
+def finish_computing() -> None:
+    """Wait for the computation of the GPU, which would otherwise be counted as time on the network, or the reverse."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
+class Figures:
+    """Adds up what a mode costs since the first step, and sends it to the driver every second.
+
+    Attributes:
+        waited: seconds that this rank has waited.
+        sent: bytes that this rank has sent.
+        staleness: steps between the start of the last exchange beside the training and the use of its result.
+    """
+
+    def __init__(self) -> None:
+        self.waited = 0.0
+        self.sent = 0
+        self.staleness = 0
+        self._steps = 0
+        self._started: float | None = None
+        self._shown = 0.0
+
+    @contextmanager
+    def waiting(self, staleness: int) -> Iterator[None]:
+        """Count the time of a block, in which this rank waits for an exchange that began ``staleness`` steps ago."""
+        finish_computing()
+        begun = time.perf_counter()
+        yield
+        finish_computing()
+        self.waited += time.perf_counter() - begun
+        self.staleness = staleness or self.staleness
+
+    def begin_step(self) -> None:
+        """Start to count time with the first step."""
+        if self._started is None:
+            self._started = time.perf_counter()
+
+    def end_step(self, mode: Sync) -> None:
+        """Count a step, and send the figures if the last ones are a second old."""
+        self._steps += 1
+        if time.perf_counter() - self._shown >= SECONDS_BETWEEN:
+            self.show(mode)
+
+    def show(self, mode: Sync) -> None:
+        """Send the figures, unless there was no step."""
+        if self._started is None or not self._steps:
+            return
+        self._shown = time.perf_counter()
+        reporter.send(self.record(mode, self._shown - self._started))
+
+    def record(self, mode: Sync, elapsed: float) -> dict[str, Any]:
+        """Return a rank message with the figures of ``elapsed`` seconds. ``waiting`` is a share of them, 0 to 1."""
+        return {
+            "kind": Kind.SYNC,
+            "rank": context.rank(),
+            "time": time.time(),
+            "mode": str(mode),
+            "waiting": min(1.0, self.waited / elapsed),
+            "bytes_per_step": self.sent / self._steps,
+            "staleness": self.staleness,
+        }

@@ -120,9 +120,11 @@ class Connection:
 
     async def _open_again(self) -> None:
         self._ready.clear()
-        give_up = time.monotonic() + LOST_SECONDS
-        while self._listener.alive and not self._ready.is_set() and time.monotonic() < give_up:
+        give_up = None
+        while self._listener.alive and not self._ready.is_set() and (give_up is None or time.monotonic() < give_up):
             found = await self._worker.find_again()
+            # The time during which the worker could not be reached does not count.
+            give_up = give_up or time.monotonic() + LOST_SECONDS
             if isinstance(found, str):
                 self._listener.mark_dead(found)
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from http.client import responses
@@ -156,6 +157,10 @@ class HubClient:
                     raise
             await asyncio.sleep(0.2)
 
+    async def read(self, path: str) -> Any:
+        """Return the JSON at a path of the hub's API, or None if the answer is something else."""
+        return await self._json("GET", path)
+
     async def _server_path(self, name: str) -> str:
         return f"users/{quote(await self.user(), safe='')}/servers/{quote(name, safe='')}"
 
@@ -181,6 +186,13 @@ class HubClient:
 
     def _unreachable(self, exc: Exception) -> HubUnreachableError:
         """Return the error for a hub that does not answer a request or stops sending data."""
+        if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+            found = exc.certificate_error
+            why = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else str(found)
+            return HubUnreachableError(
+                f"the certificate of {exc.host} is not valid: {why}. Ask the hub's operator to renew it. If an "
+                "authority of your own has signed it, name its file in SSL_CERT_FILE."
+            )
         reason = str(exc) or f"no answer within {REQUEST_TIMEOUT.total:g} s"
         if not self._internal:
             return HubUnreachableError(
@@ -227,7 +239,7 @@ def _refusal(answer: aiohttp.ClientResponse, reason: str) -> HubError:
     if status in {401, 403}:
         return PermissionDeniedError(
             f"the hub refused the token ({status} {said}). It has expired or lacks a scope: restart your notebook "
-            "server, or make a new token on the hub's Token page with access to your servers.",
+            "server, or on a machine of your own, make a new token on the hub's Token page and run `farandole login`.",
             status=status,
         )
     if status == 429 and retry_after.isdecimal():

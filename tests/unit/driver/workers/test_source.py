@@ -435,8 +435,9 @@ async def test_only_an_address_that_the_user_knows_is_named(monkeypatch, unused_
     if prefix:
         monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
     url = {"same": f"{own}/", "other": own.replace("127.0.0.1", "localhost")}.get(given)
+    token = "of another hub" if given == "other" else None
     async with aiohttp.ClientSession() as session:
-        workers = HubWorkers.from_environment(url, None, session)
+        workers = HubWorkers.from_environment(url, token, session)
         with pytest.raises(HubUnreachableError) as caught:
             await workers.clusters()
     if internal:
@@ -445,6 +446,14 @@ async def test_only_an_address_that_the_user_knows_is_named(monkeypatch, unused_
     else:
         assert f"no hub answers at {workers.client.url} (Cannot connect" in str(caught.value)
         assert "Check the address" in str(caught.value)
+
+
+async def test_the_token_of_this_hub_is_not_sent_to_another_one(monkeypatch):
+    monkeypatch.setenv("FARANDOLE_HUB_URL", "http://hub.example.org:8000")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", TOKEN)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(NoClusterError, match=r"no token for the hub https://other\.example\.org; run"):
+            HubWorkers.from_environment("https://other.example.org", None, session)
 
 
 async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):

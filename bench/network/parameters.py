@@ -1,0 +1,59 @@
+"""The sizes of the network bench.
+
+Two cores stand for three machines with a GPU each. A step computes for 180 ms instead of the 45 ms that ResNet-18 takes
+on such a GPU, so the links carry a quarter of a gigabit, which keeps the ratio of computation to traffic.
+"""
+
+HOSTS = 3
+MEGABITS = 250.0
+"""The speed of each link in each direction, in megabits per second."""
+COMPUTE_SECONDS = 0.18
+"""The duration of a step without a network."""
+PARAMETER_BYTES = 4 * 11_181_642
+STEPS = 100
+"""Measured steps of a run, after the first ones."""
+SLOW_STEPS = 12
+"""Measured steps in the modes that average after each step."""
+FIRST_STEPS = 5
+"""Steps before the measurement."""
+FIRST_STEPS_OF_AUTO = 35
+"""Steps before the measurement in mode auto, which chooses in the first 30 of them."""
+STRAGGLER = 4
+"""How many times slower the last rank is in the measurement of a straggler."""
+EFFICIENCY = 0.95
+STRAGGLER_PERCENT = 5.0
+
+MODES = {
+    "step": '"step"',
+    "fp16": 'fd.sync.compressed("fp16")',
+    "local_16": "fd.sync.local(every=16, warmup=0)",
+    "local_32": "fd.sync.local(every=32, warmup=0)",
+    "int4_4": 'fd.sync.local(every=4, payload="int4", warmup=0)',
+    "asynchronous": "fd.sync.asynchronous(every=16)",
+    "auto": "fd.sync.auto()",
+}
+"""The measured modes: the name in the results, and the value of ``sync``."""
+EACH_STEP = ("step", "fp16")
+
+BATCH = 32
+"""Images of a rank in a step of the accuracy bench."""
+EPOCHS = 12
+SCHEDULES = (8, 10, 12, 14, 15, 16, 20, 24)
+"""Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
+RATES = (0.005, 0.01, 0.02, 0.05)
+SEEDS = 10
+TUNING_SEEDS = 2
+ACCURACY_MODES = {
+    "step": '"step"',
+    **{f"fp16_{every}": f"fd.sync.local(every={every})" for every in (1, 4, 8, 16, 32)},
+    **{f"int4_{every}": f'fd.sync.local(every={every}, payload="int4")' for every in (1, 2, 4, 8, 16)},
+    "int4_4_at_once": 'fd.sync.local(every=4, delay=0, payload="int4")',
+    "int4_4_no_warmup": 'fd.sync.local(every=4, payload="int4", warmup=0)',
+    "int4_4_quadratic": 'fd.sync.local(every=4, payload="int4", schedule="quadratic")',
+    "asynchronous": "fd.sync.asynchronous(every=16)",
+}
+"""The modes whose accuracies are compared."""
+GAP_POINTS = 2.0
+TIME_TO_ACCURACY = 0.45
+T_95 = 2.262
+"""Student's t for a 95 % interval with `SEEDS` - 1 degrees of freedom."""

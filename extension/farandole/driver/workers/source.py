@@ -45,18 +45,19 @@ class HubWorkers(WorkerSource):
         Raises:
             NoClusterError: there is no address or no token for it.
         """
-        own = os.environ.get("FARANDOLE_HUB_URL")
+        own = os.environ.get("FARANDOLE_HUB_URL", "")
+        url = url or own
         # The slashes are ignored, because the panel passes the ``url`` of its client, which ends with a slash.
-        is_own = own is not None and (url or own).rstrip("/") == own.rstrip("/")
+        is_own = own != "" and url.rstrip("/") == own.rstrip("/")
         # The variables belong to this process's hub, so they must not be used for another hub.
         public = os.environ.get("JUPYTERHUB_HOST", "") if is_own else ""
         # A laptop's user may set FARANDOLE_HUB_URL too. Only servers of the hub have a JUPYTERHUB_SERVICE_PREFIX.
         internal = is_own and "JUPYTERHUB_SERVICE_PREFIX" in os.environ
         token = token or (os.environ.get("JUPYTERHUB_API_TOKEN") if is_own else None)
-        if not token:
+        if not url or not token:
             login = _login(url)
-            url, token = login.url, login.token
-        return cls(HubClient(url=url or own or "", token=token, session=session, public=public, internal=internal))
+            url, token = login.url, token or login.token
+        return cls(HubClient(url=url, token=token, session=session, public=public, internal=internal))
 
     @property
     def client(self) -> HubClient:
@@ -186,13 +187,13 @@ def _matches(servers: Iterable[str], cluster: str | None = None) -> list[re.Matc
     return [match for match in matches if match and cluster in {None, match["cluster"]}]
 
 
-def _login(url: str | None) -> Login:
-    """Return the login that `farandole login` has kept for a hub, or for the only hub. Raises NoClusterError."""
+def _login(url: str) -> Login:
+    """Return the login for a hub or, if ``url`` is empty, for the only hub. Raises NoClusterError if there is none."""
     try:
-        login = credentials.login_for(url)
+        login = credentials.login_for(url or None)
     except UsageError as exc:
         raise NoClusterError(str(exc)) from exc
-    if login is None and url is not None:
+    if login is None and url:
         raise NoClusterError(f"there is no token for the hub {url}; run `farandole login {url}`, or give `token=`")
     if login is None:
         raise NoClusterError(

@@ -22,6 +22,8 @@ from farandole.exceptions import (
     QuotaError,
     WorkerStartError,
 )
+from farandole.login import credentials
+from farandole.login.credentials import Login
 
 TOKEN = "secret"
 OPTIONS = WorkerOptions(cluster="c", profile="cpu", ranks=2)
@@ -454,6 +456,30 @@ async def test_the_token_of_this_hub_is_not_sent_to_another_one(monkeypatch):
     async with aiohttp.ClientSession() as session:
         with pytest.raises(NoClusterError, match=r"no token for the hub https://other\.example\.org; run"):
             HubWorkers.from_environment("https://other.example.org", None, session)
+
+
+async def test_a_login_gives_the_token_for_the_given_hub_the_variable_or_the_only_hub(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("JUPYTERHUB_API_TOKEN", raising=False)
+    monkeypatch.delenv("FARANDOLE_HUB_URL", raising=False)
+    first, second = "https://hub.example.org", "https://other.example.org"
+    async with aiohttp.ClientSession() as session:
+
+        def used(url=None, token=None):
+            client = HubWorkers.from_environment(url, token, session).client
+            return client.url, client.token
+
+        with pytest.raises(NoClusterError, match="no JupyterHub here"):
+            used(token="given")
+        credentials.keep(Login(url=first, user="ada", token="one"))
+        assert used() == used(f"{first}/hub/home") == (f"{first}/", "one")
+        assert used(token="given") == (f"{first}/", "given")
+        credentials.keep(Login(url=second, user="ada", token="two"))
+        with pytest.raises(NoClusterError, match="logins for several hubs"):
+            used()
+        monkeypatch.setenv("FARANDOLE_HUB_URL", second)
+        assert used() == (f"{second}/", "two")
+        assert used(first) == (f"{first}/", "one")
 
 
 async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):

@@ -113,9 +113,8 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         _broadcast_optimizer(optimizer)
     if isinstance(sync, attached.Own):
-        if optimizer is not None:
-            averaging.release(optimizer)
-            attached.attach(model, optimizer, sync)
+        averaging.release(optimizer)
+        attached.attach(model, optimizer, sync)
         return model, optimizer
     if backend == "horovod":
         return model, _horovod_optimizer(model, optimizer, sync)
@@ -128,6 +127,7 @@ def _refuse(model: nn.Module, optimizer: Any, backend: str, sync: Sync) -> None:
         _refuse_bfloat16(model)
         _refuse_shared_gpus()
     if isinstance(sync, attached.Own):
+        _refuse_without_steps(optimizer, sync)
         _refuse_other_averages(model, optimizer)
     if isinstance(sync, Asynchronous) and backend == "none":
         raise UsageError('fd.sync.asynchronous needs two ranks or more; start more workers, or use sync="step".')
@@ -166,6 +166,14 @@ def _horovod_optimizer(model: nn.Module, optimizer: Any, sync: Sync) -> Any:
 def _averages_gradients(optimizer: Any) -> bool:
     """Return whether Horovod averages the gradients of this optimizer."""
     return hasattr(optimizer, "_allreduce_delay")
+
+
+def _refuse_without_steps(optimizer: Any, sync: Sync) -> None:
+    if optimizer is None:
+        raise UsageError(
+            f"fd.prepare: fd.sync.{sync.name} averages between the steps of an optimizer; pass the optimizer too, or "
+            "leave out sync for a model that is not trained."
+        )
 
 
 def _refuse_other_averages(model: nn.Module, optimizer: Any) -> None:

@@ -8,6 +8,7 @@ import getpass
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 
 from farandole.exceptions import FarandoleError, UsageError
 from farandole.login import check, credentials
@@ -52,11 +53,13 @@ def _login(options: argparse.Namespace) -> None:
 
 
 def _read_token(url: str) -> str:
+    token = ""
     if sys.stdin.isatty():
         page = f"{url}/hub/token"
         print(f"Make a token at {page} and paste it here. It is not shown.")
         webbrowser.open(page)
-        token = getpass.getpass("Token: ").strip()
+        with suppress(EOFError):
+            token = getpass.getpass("Token: ").strip()
     else:
         token = sys.stdin.readline().strip()
     if not token:

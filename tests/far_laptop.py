@@ -58,7 +58,7 @@ class FarLaptop:
 
     def log_in(self, token: str) -> None:
         """Run ``farandole login`` with a token."""
-        done = self.python("-m", "farandole.login", "login", self.hub, stdin=subprocess.PIPE, text=True)
+        done = self.python("-m", "farandole.cli", "login", self.hub, stdin=subprocess.PIPE, text=True)
         done.communicate(f"{token}\n", timeout=60)
         assert done.returncode == 0
 

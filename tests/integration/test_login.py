@@ -32,7 +32,7 @@ def laptop(tmp_path):
 
 
 def test_a_laptop_logs_in_leads_a_cluster_and_logs_out(hub, laptop):
-    command = "-m", "farandole.login"
+    command = "-m", "farandole.cli"
     token = hub.token_for("lovelace")
     done = laptop(*command, "login", f"{hub.url}/hub/home", said=f"{token}\n")
     assert done.stdout == f"Logged in at {hub.url} as lovelace. In a notebook: %cluster start --hub {hub.url}\n", done
@@ -48,7 +48,7 @@ def test_a_laptop_logs_in_leads_a_cluster_and_logs_out(hub, laptop):
 
 def test_a_token_without_the_scopes_is_not_kept(hub, laptop):
     token = hub.token_for("lovelace", ["read:users!user"])
-    done = laptop("-m", "farandole.login", "login", hub.url, said=token)
+    done = laptop("-m", "farandole.cli", "login", hub.url, said=token)
     assert done.returncode == 1
     assert "the token lacks the scopes access:servers, servers, so it cannot start workers" in done.stderr
-    assert laptop("-m", "farandole.login", "status").stdout.startswith("There is no login.")
+    assert laptop("-m", "farandole.cli", "status").stdout.startswith("There is no login.")

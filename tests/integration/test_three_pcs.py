@@ -45,7 +45,7 @@ def laptop(hub: RunningHub, folder: Path) -> Iterator[RemoteKernel]:
     """Log in at the hub, run a plain JupyterLab, and open the notebook there."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTERHUB_", "FARANDOLE_"))}
     options = {"cwd": folder, "env": own | {"XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder)}}
-    login = [sys.executable, "-m", "farandole.login", "login", hub.url]
+    login = [sys.executable, "-m", "farandole.cli", "login", hub.url]
     subprocess.run(login, input=hub.token_for("turing"), text=True, check=True, timeout=60, **options)
     shutil.copy(NOTEBOOK, folder)
     port = free_port()

@@ -38,7 +38,7 @@ NOT_FOR_USERS = {
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
-    "extension/farandole/login/credentials.py": {"raise ValueError(": PART},
+    "extension/farandole/cli/credentials.py": {"raise ValueError(": PART},
     "extension/farandole/notebook/arguments.py": {
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },

@@ -12,6 +12,8 @@ from typing import Any
 
 import aiohttp
 
+from farandole.cli import credentials
+from farandole.cli.credentials import Login
 from farandole.driver.loop import all_or_first_error
 from farandole.driver.workers.client import HubClient
 from farandole.driver.workers.worker import Progress, Worker, WorkerOptions, WorkerSource
@@ -24,8 +26,6 @@ from farandole.exceptions import (
     UsageError,
     WorkerStartError,
 )
-from farandole.login import credentials
-from farandole.login.credentials import Login
 
 WORKER_NAME = re.compile(r"^(?P<cluster>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)-w(?P<index>[0-9]+)$")
 

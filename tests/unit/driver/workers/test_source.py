@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from farandole.cli import credentials
+from farandole.cli.credentials import Login
 from farandole.driver.core.status import gpu_line
 from farandole.driver.workers.client import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient
 from farandole.driver.workers.source import HubWorkers
@@ -22,8 +24,6 @@ from farandole.exceptions import (
     QuotaError,
     WorkerStartError,
 )
-from farandole.login import credentials
-from farandole.login.credentials import Login
 
 TOKEN = "secret"
 OPTIONS = WorkerOptions(cluster="c", profile="cpu", ranks=2)

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from farandole.cli import check, credentials
+from farandole.cli.__main__ import main
 from farandole.exceptions import HubError, HubUnreachableError, PermissionDeniedError
-from farandole.login import check, credentials
-from farandole.login.__main__ import main
 
 VERSION = {"version": "6"}
 ALL = ["access:servers!user=ada", "read:users!user=ada", "servers!user=ada", "users:activity!user=ada"]
@@ -105,7 +105,7 @@ async def test_an_expired_certificate_is_named(tmp_path):
     server = TestServer(web.Application(), scheme="https")
     await server.start_server(ssl=context)
     try:
-        command = [sys.executable, "-m", "farandole.login", "login", f"https://localhost:{server.port}"]
+        command = [sys.executable, "-m", "farandole.cli", "login", f"https://localhost:{server.port}"]
         environment = {**os.environ, "SSL_CERT_FILE": str(certificate), "XDG_CONFIG_HOME": str(tmp_path)}
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stderr=PIPE, env=environment)
         _, said = await process.communicate(b"token\n")

@@ -10,9 +10,9 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
 
+from farandole.cli import check, credentials
+from farandole.cli.credentials import Login
 from farandole.exceptions import FarandoleError, UsageError
-from farandole.login import check, credentials
-from farandole.login.credentials import Login
 
 
 def parser() -> argparse.ArgumentParser:

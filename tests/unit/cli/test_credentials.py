@@ -4,9 +4,9 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from farandole.cli import credentials
+from farandole.cli.credentials import Login, address_of
 from farandole.exceptions import UsageError
-from farandole.login import credentials
-from farandole.login.credentials import Login, address_of
 
 ADA = Login(url="https://hub.example.org", user="ada", token="secret")
 OTHER = Login(url="http://10.0.0.1:8000/lab", user="ada", token="other")

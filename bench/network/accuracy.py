@@ -1,6 +1,6 @@
-"""Compares the test accuracy of the modes of ``fd.sync``, and the time in which three hosts reach that of one.
+"""Compares the test accuracy of the modes of ``fd.sync``, and the time in which several hosts reach that of one.
 
-Each training is a run of three ranks on this machine, since accuracy does not depend on the network. The learning rate
+Each training is a run on this machine, since accuracy does not depend on the network. The learning rate
 of each mode is that with the best accuracy on the validation images. The results of trainings are kept in a file, so
 that a bench that was stopped continues. The step times are those that `bench.network` has measured.
 """
@@ -127,8 +127,8 @@ def _cluster(ranks: int) -> Cluster:
 
 def measure(_repeats: int) -> Iterator[Record]:
     """Yield the accuracy of each mode, its mean paired difference to mode step, and the time to accuracy."""
-    chosen, efficiency = _chosen()
-    modes = {**parameters.ACCURACY_MODES, "auto": chosen}
+    chosen = {hosts: _chosen(hosts) for hosts in range(parameters.HOSTS, 1, -1)}
+    modes = {**parameters.ACCURACY_MODES, "auto": chosen[parameters.HOSTS][0]}
     trainings = Trainings()
     try:
         rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS)
@@ -137,14 +137,15 @@ def measure(_repeats: int) -> Iterator[Record]:
             yield _mean(f"network_accuracy_{name}", accuracies, f"learning rate {rates[modes[name]]:g}")
             if name != "step":
                 yield _gap(name, [step - own for step, own in zip(found["step"], accuracies, strict=True)])
-        yield _time_to_accuracy(trainings, chosen, rates[chosen], efficiency)
+        for hosts, (mode, efficiency) in chosen.items():
+            yield _time_to_accuracy(trainings, hosts, mode, efficiency)
     finally:
         trainings.close()
 
 
-def _chosen() -> tuple[str, float]:
+def _chosen(hosts: int) -> tuple[str, float]:
     """Return the value of ``sync`` that auto has chosen in the measurement of speeds, and its efficiency there."""
-    name = f"network_efficiency_{parameters.HOSTS}"
+    name = f"network_efficiency_{hosts}"
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     found = CHOICE.search(results.get(name, {}).get("note", ""))
     if found is None:
@@ -195,24 +196,25 @@ def _gap(mode: str, differences: Sequence[float]) -> Record:
     )
 
 
-def _time_to_accuracy(trainings: Trainings, mode: str, rate: float, efficiency: float) -> Record:
-    """Return the time in which all hosts reach the accuracy of one host's schedule, as a fraction of one host's time.
+def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: float) -> Record:
+    """Return the time in which several hosts reach the accuracy of one host's schedule, as a fraction of its time.
 
-    All hosts train with schedules of their own, of which the shortest that reaches the accuracy counts.
+    The hosts train with schedules of their own, of which the shortest that reaches the accuracy counts.
     """
+    rate = _best_rates(trainings, [mode], hosts)[mode]
     step = parameters.ACCURACY_MODES["step"]
     alone = _best_rates(trainings, [step], 1)[step]
     goal = fmean(_tests(trainings, step, alone, parameters.EPOCHS, ranks=1))
     reached = math.inf
     for epochs in parameters.SCHEDULES:
-        if fmean(_tests(trainings, mode, rate, epochs)) >= goal:
-            reached = epochs / parameters.EPOCHS / parameters.HOSTS / efficiency
+        if fmean(_tests(trainings, mode, rate, epochs, ranks=hosts)) >= goal:
+            reached = epochs / parameters.EPOCHS / hosts / efficiency
             break
     return Record(
-        name=f"network_time_to_accuracy_{parameters.HOSTS}",
+        name=f"network_time_to_accuracy_{hosts}",
         value=reached,
         unit="of one host's time",
         runs=(reached,),
-        limit=f"<= {parameters.TIME_TO_ACCURACY:g}",
+        limit=f"<= {parameters.TIME_TO_ACCURACY:g}" if hosts == parameters.HOSTS else "",
         note=f"{goal:.1f} % is the accuracy of one host",
     )

@@ -51,7 +51,8 @@ def _records(name: str, hosts: int, alone: list[float], runs: list[tuple[float, 
 def _traffic(hosts: int, found: dict[str, list[tuple[float, Run]]]) -> Record:
     """Return the bytes that a rank sends in a step of mode auto, as a fraction of those of its parameters."""
     ratios = [_sent(run) / parameters.PARAMETER_BYTES for _, run in found["auto"]]
-    return median_of(f"network_bytes_ratio_{hosts}", ratios, "of the parameters")
+    name = "network_bytes_ratio" if hosts == parameters.HOSTS else f"network_bytes_ratio_{hosts}"
+    return median_of(name, ratios, "of the parameters")
 
 
 def _sent(run: Run) -> float:

@@ -12,7 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from farandole.server.panel.charts import Charts
-from farandole.server.panel.runs import MOST, Filter, RunIndex
+from farandole.server.panel.runs import Filter, RunIndex
+from farandole.server.panel.table.rows import MOST_ROWS
 from farandole.server.panel.table.table import Table
 
 from bench.record import Record, ratio_of_pairs
@@ -39,8 +40,8 @@ def _table(folder: Path, size: int) -> Table:
     for number in range(size):
         write_run(folder, f"20260102-{number:06d}-abcd", config={"lr": number / size, "batch": 64})
     table = Table(RunIndex(folder, folder.parent), Charts())
-    for offset in range(0, size, MOST):
-        table.page(active=(), wanted=Filter(), offset=offset, limit=MOST)
+    for offset in range(0, size, MOST_ROWS):
+        table.page(active=(), wanted=Filter(), offset=offset, limit=MOST_ROWS)
     return table
 
 

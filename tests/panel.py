@@ -13,7 +13,7 @@ from jupyter_server.serverapp import ServerApp
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
-from tests.unit.driver.workers.test_source import TOKEN, FakeHub, served
+from tests.unit.driver.workers.test_source import NOTICE, TOKEN, FakeHub, served
 
 PAGE_TOKEN = "the-token-of-the-page"
 DEADLINE = 60
@@ -40,6 +40,7 @@ class PanelHub(FakeHub):
     def __init__(self):
         super().__init__()
         self.gpus = {"rtx": {"total": 3, "free": 1, "held": {"ada": 1, "grace": 1}, "waiting": 0}}
+        self.notices = json.dumps([NOTICE])
         self.go = asyncio.Event()
         self.runs = {}
         self.away = False

@@ -224,10 +224,10 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
 
 
-def version_of(path: Path) -> Version:
+def version_of(path: str | Path) -> Version:
     """Return the version of one file or folder. Symbolic links are not followed."""
     with suppress(OSError, ValueError):
-        stat = path.lstat()
+        stat = os.lstat(path)
         return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
     return ()
 

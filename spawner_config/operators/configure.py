@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from datetime import UTC, datetime
@@ -12,18 +13,22 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from spawner_config.access.secret_rules import MAKE_TOKEN, token_weakness
 from spawner_config.lifecycle.idle import KEPT
 from spawner_config.models import Variables
+from spawner_config.operators.handlers import NoticesHandler, server_rules
 from spawner_config.operators.notices import Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
+from spawner_config.origins.application import is_other_application
 from spawner_config.origins.hosts import DANGER
 from spawner_config.pages import show
 from spawner_config.settings import ROOT, SettingsError
 from spawner_config.shares import items
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spawner_config.profiles.profiles import ProfileSet
     from spawner_config.settings import Settings
+
+log = logging.getLogger("farandole.operators")
 
 SERVICE = "operators"
 SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
@@ -94,11 +99,25 @@ def configure_operators(
     if ours.metrics_token:
         _add(c, "services", {"name": PROMETHEUS, "api_token": ours.metrics_token})
         _add(c, "load_roles", {"name": PROMETHEUS, "scopes": ["read:metrics"], "services": [PROMETHEUS]})
-    show(c, notices=NoticesOfUser(Notices(settings.state)))
+    _tell_users(c, Notices(settings.state))
+
+
+def _tell_users(c: Any, notices: Notices) -> None:
+    """Show the notices on the hub's pages and in JupyterLab, and leave one for a stop by an administrator."""
+    of_user = NoticesOfUser(notices)
+    show(c, notices=of_user)
+    _add(c, "extra_handlers", (r"/api/farandole/notices", NoticesHandler, {"notices_of": of_user}))
+    if is_other_application():
+        log.warning(
+            "The command `jupyterhub` does not tell users who stopped their servers at /hub/admin. Start "
+            "`python hub/start.py` with the same arguments instead."
+        )
+    for rule in server_rules(notices):
+        _add(c, "overriding_handlers", rule)
 
 
 class NoticesOfUser:
-    """A user's notices above the hub's pages. JupyterHub calls it for each page."""
+    """A user's notices, for the hub's pages and for JupyterLab. JupyterHub calls it for each page."""
 
     def __init__(self, notices: Notices) -> None:
         """Show these notices."""
@@ -135,5 +154,5 @@ def _limit(memory: str | None, *, local: bool) -> int | None:
     return None if memory is None or local else memory_bytes(memory)
 
 
-def _add(c: Any, key: str, entry: Mapping[str, Any]) -> None:
+def _add(c: Any, key: str, entry: Mapping[str, Any] | Sequence[Any]) -> None:
     c.JupyterHub[key] = [*(c.JupyterHub.get(key) or []), entry]

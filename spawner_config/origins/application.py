@@ -13,6 +13,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import auth_header_pat
 from tornado.routing import Matcher
 from tornado.web import RequestHandler
+from traitlets import List
 
 from spawner_config.access.transport import HSTS
 from spawner_config.origins.navigations import (
@@ -36,11 +37,28 @@ INTERNAL = ("api/", "health", "error/", "metrics")
 """The paths below the hub's prefix that programs request directly at the hub's port."""
 
 
+def is_other_application() -> bool:
+    """Return whether the hub runs as an application other than `FarandoleHub`, such as the command ``jupyterhub``."""
+    return JupyterHub.initialized() and not isinstance(JupyterHub.instance(), FarandoleHub)
+
+
 class FarandoleHub(JupyterHub):  # type: ignore[misc]
     """JupyterHub with additional handlers that protect the hub's host if users have separate hosts.
 
-    It also starts without its services if they are not ready.
+    It also starts without its services if they are not ready, and the configuration can override its handlers.
     """
+
+    handlers: list[Any]
+    """JupyterHub's trait, which has no type there."""
+    overriding_handlers: List[Any] = List(
+        config=True,
+        help="Handlers in the form of `extra_handlers` that precede JupyterHub's own for the same paths.",
+    )
+
+    def init_handlers(self) -> None:
+        """Collect the handlers, and put those that override JupyterHub's first."""
+        super().init_handlers()
+        self.handlers = [*self.add_url_prefix(self.hub_prefix, [*self.overriding_handlers]), *self.handlers]
 
     def init_tornado_application(self) -> None:
         """Create the application, and put the rules that protect the hub's host before all other rules."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
-from jupyterhub.app import JupyterHub
 from jupyterhub.utils import maybe_future
 from tornado.web import HTTPError
 
-from spawner_config.origins.application import FarandoleHub
+from spawner_config.origins.application import is_other_application
 from spawner_config.origins.hosts import DANGER, PublicAddress, same_host, subdomain_hook
 from spawner_config.pages import show
 from spawner_config.refusals import refused_start
@@ -58,7 +57,7 @@ def check_domain(settings: Settings, reached_by: str) -> None:
 
 def _check_application() -> None:
     """Raise `SettingsError` if the hub runs as an application other than `FarandoleHub`."""
-    if JupyterHub.initialized() and not isinstance(JupyterHub.instance(), FarandoleHub):
+    if is_other_application():
         raise SettingsError(
             "The command `jupyterhub` would serve the hub on the hosts of its users too. Start `python hub/start.py` "
             "with the same arguments instead, or set FARANDOLE_ORIGINS=one."

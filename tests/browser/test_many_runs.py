@@ -29,6 +29,11 @@ POINTS = 100_000
 LEAST, SHARP = 0.25, 50_001
 """The smallest loss of the long run, and the step that reports it. All other losses are larger."""
 TEMPLATE_LOSS = 0.123456
+METRICS = {f"metric_{number:02}": 700.5 + number for number in range(19)}
+CONFIG = {"lr": 0.1, **{f"option_{number}": number for number in range(9)}}
+"""All runs have these series besides their loss, and these hyper-parameters. The page shows the first of them."""
+EVERY = 1_000
+"""Of the long run, only one report of this many has all series."""
 MOST_BYTES = 200_000
 MOST_NODES = 5_000
 READ_MS = 240_000
@@ -82,9 +87,10 @@ class Traffic:
 
 def write_finished(store: RunStore, name: str, losses: Iterable[float]) -> Path:
     """Write a finished run of one rank, which has reported these losses, and return its folder."""
-    run = store.create(code="", backend="none", size=1, workers=["c-w0"], name=name, config={"lr": 0.1})
-    reports = (Report(rank=0, time=time.time(), step=step, values={"loss": loss}) for step, loss in enumerate(losses))
-    run.add_records(0, *map(report_to_json, reports))
+    run = store.create(code="", backend="none", size=1, workers=["c-w0"], name=name, config=CONFIG)
+    for step, loss in enumerate(losses):
+        values = {"loss": loss} if step % EVERY else {"loss": loss, **METRICS}
+        run.add_records(0, report_to_json(Report(rank=0, time=time.time(), step=step, values=values)))
     run.finish(Status.FINISHED)
     return run.folder
 
@@ -113,6 +119,21 @@ def nodes(page: Locator) -> int:
     return int(page.evaluate("page => page.querySelectorAll('*').length"))
 
 
+def check_added_columns(page: Locator, traffic: Traffic) -> None:
+    """Show a series and a hyper-parameter that are not shown at first. Their values are fetched then."""
+    first = page.locator("tbody tr").first
+    expect(first).not_to_contain_text("718.5")
+    expect(page.get_by_role("columnheader", name="option_8")).to_have_count(0)
+    page.locator("summary", has_text="Columns").click()
+    traffic.restart()
+    page.get_by_role("checkbox", name="metric_18, last").check()
+    page.get_by_role("checkbox", name="option_8").check()
+    page.locator("summary", has_text="Columns").press("Escape")
+    expect(first).to_contain_text("718.5")
+    expect(page.get_by_role("columnheader", name="option_8", exact=True)).to_be_visible()
+    assert 0 < traffic.total() <= 2 * MOST_BYTES
+
+
 @pytest.mark.release
 @pytest.mark.timeout(600)
 def test_the_first_of_5_000_runs_are_small_and_the_best_is_found(hub: RunningHub, lab: Lab, tmp_path: Path) -> None:
@@ -137,6 +158,7 @@ def test_the_first_of_5_000_runs_are_small_and_the_best_is_found(hub: RunningHub
     sort(page, "loss, lowest", "ascending")
     expect(names(page).first).to_have_text("long")
     assert nodes(page) < MOST_NODES
+    check_added_columns(page, traffic)
     lab.shoot("many-runs")
 
 

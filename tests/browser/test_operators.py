@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.hub import RunningHub
 
+LONG = f"Save <b>your</b> work. {'The machine moves to another room. ' * 10}".strip()
 ZONE = "Asia/Kathmandu"
 """A time zone that differs from UTC by hours and minutes."""
 USERS = ("bettina", "clara", "dora")
@@ -111,3 +112,37 @@ def test_an_open_jupyterlab_leads_to_the_reason(hub: RunningHub, chromium: Brows
             lost.get_by_role("button", name="Restart").click()
         text = "olga stopped your notebook server. Reason: The machine moves."
         expect(opened.value.get_by_text(text)).to_be_visible()
+
+
+def leave_message(page: Page, user: str, text: str) -> None:
+    page.get_by_role("button", name=f"Leave a message for {user}", exact=True).click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Text for the user:").fill(text)
+    form.get_by_role("button", name="Leave message").click()
+    expect(page.get_by_role("status")).to_have_text(f"Left a message for {user}.")
+
+
+def test_an_open_jupyterlab_shows_the_messages_of_operators(hub: RunningHub, chromium: Browser) -> None:
+    with chromium.new_context() as olgas, chromium.new_context() as bettinas:
+        page, lab = olgas.new_page(), bettinas.new_page()
+        log_in(lab, hub, "bettina", "/hub/home")
+        lab.goto(url_of(hub.url, "/user/bettina/lab"))
+        # The server has asked the hub for notices, and asks again after a minute.
+        expect(lab.locator(".fd-statusbar")).to_contain_text("no cluster", timeout=60_000)
+        log_in(page, hub, "olga", "/services/operators/")
+        leave_message(page, "bettina", LONG)
+        shown = lab.locator(".jp-Notification-Toast-warning")
+        expect(shown).to_contain_text("message from olga: Save <b>your</b> work.", timeout=120_000)
+        expect(shown.locator("b")).to_have_count(0)
+        shown.get_by_role("button", name="Show the Text").click()
+        dialog = lab.get_by_role("dialog").filter(has_text="Notice from olga")
+        expect(dialog).to_contain_text(LONG)
+        dialog.get_by_role("button", name="Close", exact=True).click()
+        expect(dialog).to_have_count(0)
+        expect(shown).to_be_visible()
+
+        leave_message(page, "bettina", "Good bye.")
+        lab.reload()
+        # A loaded page asks at once, unless its server has not noticed yet that the last page is gone.
+        expect(shown).to_contain_text("message from olga: Good bye.", timeout=120_000)
+        expect(shown).to_have_count(1)

@@ -18,6 +18,7 @@ from tests.browser.lab import DESKTOP, PHONE, THEMES, assert_no_faults, choose_t
 from tests.browser.test_reattach import home_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from playwright.sync_api import Locator, Response
@@ -110,9 +111,17 @@ def edit(page: Locator, label: str, text: str) -> None:
     expect(field).to_have_count(0)
 
 
-def saves_columns(response: Response) -> bool:
-    """Return whether JupyterLab has saved the columns with the workspace, which it does a second after the change."""
-    return "/lab/api/workspaces/" in response.url and "farandole:columns" in (response.request.post_data or "")
+def saves(*texts: str) -> Callable[[Response], bool]:
+    """Return whether a response is that to a request with which JupyterLab has saved a workspace with these texts.
+
+    JupyterLab saves the workspace a second after a change.
+    """
+
+    def matches(response: Response) -> bool:
+        content = response.request.post_data or ""
+        return "/lab/api/workspaces/" in response.url and all(text in content for text in texts)
+
+    return matches
 
 
 def compare_both(lab: Lab, page: Locator) -> None:
@@ -166,15 +175,30 @@ def test_the_better_run_is_found_compared_and_described(hub: RunningHub, lab: La
     assert_accessible(lab, "run")
     page.get_by_role("button", name="All runs").click()
     page.locator("summary", has_text="Columns").click()
-    with lab.page.expect_response(saves_columns):
+    with lab.page.expect_response(saves("farandole:columns")):
         page.get_by_role("checkbox", name="Ranks").uncheck()
     page.locator("summary", has_text="Columns").press("Escape")
     expect(page.get_by_role("columnheader", name="Ranks")).to_have_count(0)
 
+    page.get_by_role("combobox", name="Filter by tag").select_option("best")
+    sort(page, "loss, lowest", "ascending")
+    with lab.page.expect_response(saves('"tag":"best"', '"column":"series.loss.lowest","descending":true')):
+        sort(page, "loss, lowest", "descending")
+
     lab.page.reload()
     page = lab.page.locator(PAGE)
-    expect(names(page)).to_have_count(2, timeout=60_000)
+    expect(page.get_by_role("status")).to_have_text("1 run matches the filters", timeout=60_000)
+    expect(names(page)).to_have_text(["fast"])
+    expect(page.get_by_role("combobox", name="Filter by tag")).to_have_value("best")
     expect(page.get_by_role("columnheader", name="Ranks")).to_have_count(0)
+    assert_no_faults(lab, PAGE)
+    lab.shoot("runs-page-filtered")
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(names(page)).to_have_text(["rate-0.01", "fast"])
+    expect(page.get_by_role("button", name="Clear filters")).to_have_count(0)
+    header = page.get_by_role("columnheader", name="loss, lowest", exact=True)
+    expect(header).to_have_attribute("aria-sort", "descending")
     page.get_by_role("button", name="Delete rate-0.01").click()
     dialog = lab.page.get_by_role("dialog")
     expect(dialog).to_contain_text("rate-0.01")

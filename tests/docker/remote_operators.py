@@ -48,6 +48,9 @@ def check_stop(hub: RemoteHub, user: str, *, profile: str, memory: str, measured
     for path in ("/hub/home", f"/hub/spawn/{user}"):
         text = own._session.get(f"{hub.url}{path}", timeout=30).text
         assert f"{ADMIN} stopped your notebook server. Reason: {REASON}" in text
+    headers = {"Authorization": f"token {own.make_token()}"}
+    notices = local_session().get(f"{hub.url}/hub/api/farandole/notices", headers=headers, timeout=30).json()
+    assert (notices[0]["by"], notices[0]["text"], notices[0]["servers"]) == (ADMIN, REASON, [""])
     assert f"{memory[:-1]} {memory[-1]}iB memory" in text, "the spawn page shows no memory limit"
     assert REASON not in operators._session.get(f"{hub.url}/hub/home", timeout=30).text
 

@@ -103,7 +103,9 @@ FOLDERS = st.fixed_dictionaries(
 )
 SEGMENT = TEXT.filter(bool).map(lambda text: quote(text.encode("utf-8", "replace"), safe=""))
 QUERY = st.dictionaries(
-    st.sampled_from(["offset", "limit", "by_rank", "text", "status", "tag", "sort"]), TEXT | NUMBER.map(str), max_size=3
+    st.sampled_from(["offset", "limit", "by_rank", "text", "status", "tag", "sort", "column"]),
+    TEXT | NUMBER.map(str),
+    max_size=3,
 )
 PANEL = st.sampled_from(["state", "runs", "clusters", "table"]) | st.builds(
     "{}/{}{}".format,

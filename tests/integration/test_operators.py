@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hub.process import local_session, processes_of, wait_until
+from hub.process import CONFIG, local_session, processes_of, wait_until
 from spawner_config.operators.configure import SCOPES
 from spawner_config.operators.site import VARIABLE
 from tests.clients.operators import act, page_of
 from tests.hub import METRICS_TOKEN as TOKEN
+from tests.hub import run_hub
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     import requests
 
     from tests.hub import RunningHub
 
 REASON = "The machine <b>moves</b> & restarts."
+NOTICES = "/hub/api/farandole/notices"
+ADMIN_PASSWORD = "fedcba9876543210" * 4
+ADMINISTERED = f"""
+load_subconfig({str(CONFIG)!r})
+c.Authenticator.admin_users = {{"root"}}
+c.SharedPasswordAuthenticator.admin_password = "{ADMIN_PASSWORD}"
+"""
 
 
 @pytest.fixture(scope="module")
 def hub(operators_hub: RunningHub) -> RunningHub:
     """The hub on which olga and otto are operators."""
     return operators_hub
+
+
+@pytest.fixture
+def administered_hub(tmp_path: Path) -> Iterator[RunningHub]:
+    """A hub with the administrator root."""
+    config = tmp_path / "administered_config.py"
+    config.write_text(ADMINISTERED)
+    with run_hub(tmp_path, config=config) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +129,46 @@ def test_a_message_is_shown_to_its_user(hub: RunningHub) -> None:
     assert "message from otto: Tidy up." in home
 
 
+def notices(hub: RunningHub, token: str) -> list[dict[str, Any]]:
+    """Return the notices that the hub sends for this token, the newest first."""
+    answer = hub.api(token, "GET", NOTICES)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()
+    return found
+
+
+def test_a_notebook_server_reads_the_notices_of_its_user_only(hub: RunningHub, servers: None) -> None:
+    begun, text = time.time(), "Read <b>this</b>."
+    act(hub, hub.browser("olga"), "message", user="grace", text=text)
+    [newest, *_] = notices(hub, hub.environment_of("grace", "")["JUPYTERHUB_API_TOKEN"])
+    assert begun - 1 < newest.pop("at") < time.time() + 1
+    assert newest == {"by": "olga", "text": text, "servers": []}
+    state = hub.api(hub.token_for("grace"), "GET", "/user/grace/farandole/panel/state").json()
+    assert state["hub"]["notices"][0]["text"] == text
+    assert notices(hub, hub.token_for("linus")) == []
+    for token in (hub.token_for("grace", ["access:servers!user"]), TOKEN):
+        assert hub.api(token, "GET", NOTICES).status_code == 403
+    assert local_session().get(f"{hub.url}{NOTICES}", timeout=30).status_code == 403
+
+
+def test_a_user_whose_server_an_administrator_stops_is_told_who(administered_hub: RunningHub) -> None:
+    hub, ada = administered_hub, administered_hub.browser("ada")
+    ada.start_notebook("lean")
+    root = hub.browser("root", ADMIN_PASSWORD)
+    where, headers = f"{hub.url}/hub/api/users/ada/server", {"X-XSRFToken": root._xsrf()}
+    # JupyterHub's page for administrators sends this request; the last ones find no running server.
+    for _ in range(3):
+        assert root._session.delete(where, headers=headers, timeout=60).status_code in (202, 204)
+    wait_until(lambda: not ada.has_notebook(), 60)
+    [notice] = notices(hub, hub.token_for("ada"))
+    assert (notice["by"], notice["text"], notice["servers"]) == ("root", "", [""])
+    home = ada._session.get(f"{hub.url}/hub/home", timeout=30).text
+    assert "root stopped your notebook server. Reason: none given." in home
+    ada.start_notebook("lean")
+    ada.stop_notebook()
+    assert len(notices(hub, hub.token_for("ada"))) == 1
+
+
 def test_the_services_token_reaches_only_what_the_page_needs(hub: RunningHub, servers: None) -> None:
     environments = [process.environ() for process in processes_of(hub.state)]
     [token] = [each["JUPYTERHUB_API_TOKEN"] for each in environments if VARIABLE in each]
@@ -121,5 +182,6 @@ def test_the_services_token_reaches_only_what_the_page_needs(hub: RunningHub, se
         ("GET", "/hub/api/groups"),
         ("GET", "/user/grace/api/contents"),
         ("GET", "/hub/metrics"),
+        ("GET", NOTICES),
     ):
         assert hub.api(token, method, path).status_code in (403, 404), path

@@ -14,6 +14,7 @@ export const Plugins = {
   completion: "farandole:completion",
   renderer: "farandole:renderer",
   notifications: "farandole:notifications",
+  notices: "farandole:notices",
   templates: "farandole:templates",
 } as const;
 

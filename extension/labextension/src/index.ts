@@ -24,7 +24,8 @@ import { addCommands } from "./plugins/commands";
 import { RankCompleter } from "./plugins/completer";
 import { contextOf } from "./plugins/context";
 import { markCells } from "./plugins/marks";
-import { addNotifications } from "./plugins/notifications";
+import { addNotices } from "./plugins/notifications/notices";
+import { addNotifications } from "./plugins/notifications/runs";
 import { PanelWidget } from "./plugins/panel";
 import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
@@ -152,6 +153,14 @@ const notifications: JupyterFrontEndPlugin<void> = {
   activate: addNotifications,
 };
 
+const notices: JupyterFrontEndPlugin<void> = {
+  id: Plugins.notices,
+  description: "Shows the notices of the hub's operators.",
+  autoStart: true,
+  requires: [IPanelModel],
+  activate: (_app: JupyterFrontEnd, state: IPanelModel) => addNotices(state),
+};
+
 const templates: JupyterFrontEndPlugin<void> = {
   id: Plugins.templates,
   description: "Creates notebooks from templates: a card in the launcher, a command, and an entry in the Help menu.",
@@ -161,4 +170,17 @@ const templates: JupyterFrontEndPlugin<void> = {
   activate: addTemplates,
 };
 
-export default [model, panel, runs, snippets, status, marks, saves, completion, renderer, notifications, templates];
+export default [
+  model,
+  panel,
+  runs,
+  snippets,
+  status,
+  marks,
+  saves,
+  completion,
+  renderer,
+  notifications,
+  notices,
+  templates,
+];

@@ -3,7 +3,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
+import type { Hub } from "../src/wire";
+
 export const WIRE = join(__dirname, "../../../tests/wire");
+
+/** A hub that answers and has no notices. */
+export const HUB: Hub = { user: "ada", error: null, notices: [] };
 
 export function text(path: string): string {
   return readFileSync(join(WIRE, path), "utf8");

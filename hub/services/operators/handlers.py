@@ -73,10 +73,11 @@ class OperatorHandler(HubOAuthenticated, RequestHandler):
         key = self.office.outcomes.keep(self.operator, outcome)
         self.redirect(url_concat(self.hub_auth.base_url, {"outcome": key}), status=HTTPStatus.SEE_OTHER)
 
-    def change_notices(self, change: Callable[[], None]) -> str:
+    async def change_notices(self, change: Callable[[], None]) -> str:
         """Change the notices on the disk. Return an empty text, or why it failed; a full disk must stop no action."""
         try:
-            change()
+            # A thread waits for the disk and for the hub, which changes notices as well.
+            await asyncio.to_thread(change)
         except OSError as exc:
             app_log.error("Notices cannot be written: %s", exc)
             return f"The text for the user is not kept ({exc.strerror}). Check the free space for the hub's state."
@@ -135,11 +136,11 @@ class StopHandler(OperatorHandler):
             return
         # The notice comes first, so that no server is stopped without one if this process ends.
         notice = Notice(by=self.operator, at=datetime.now(UTC), text=text, servers=running)
-        unkept = self.change_notices(lambda: self.office.notices.add(name, notice))
+        unkept = await self.change_notices(lambda: self.office.notices.add(name, notice))
         refusals = await asyncio.gather(*(self._stop(name, server) for server in running))
         stopped = tuple(server for server, refusal in zip(running, refusals, strict=True) if refusal is None)
         if stopped != running and not unkept:
-            unkept = self.change_notices(lambda: self.office.notices.correct(name, notice, stopped))
+            unkept = await self.change_notices(lambda: self.office.notices.correct(name, notice, stopped))
         self.back(" ".join([_outcome(name, stopped, [refusal for refusal in refusals if refusal]), unkept]).strip())
 
     async def _stop(self, user: str, server: str) -> str | None:
@@ -158,7 +159,7 @@ def _outcome(user: str, stopped: tuple[str, ...], refusals: list[str]) -> str:
 
 
 class MessageHandler(OperatorHandler):
-    """``POST /services/operators/message`` leaves a message for a user on the hub's pages."""
+    """``POST /services/operators/message`` leaves a message for a user on the hub's pages and in JupyterLab."""
 
     @authenticated
     async def post(self) -> None:
@@ -170,7 +171,8 @@ class MessageHandler(OperatorHandler):
             self.back(f"There is no user {name!r}.")
             return
         notice = Notice(by=self.operator, at=datetime.now(UTC), text=text)
-        self.back(self.change_notices(lambda: self.office.notices.add(name, notice)) or f"Left a message for {name}.")
+        unkept = await self.change_notices(lambda: self.office.notices.add(name, notice))
+        self.back(unkept or f"Left a message for {name}.")
 
 
 class MetricsHandler(OperatorHandler):

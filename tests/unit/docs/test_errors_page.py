@@ -103,6 +103,7 @@ NOT_FOR_USERS = {
         'raise ProfileError(f"{table}: {exc}")': PASSED_ON,
         "raise self.error(self._sentence(": ELSEWHERE,
     },
+    "spawner_config/operators/notices.py": {"raise TimeoutError(": "the hub's log has the reason"},
     "spawner_config/profiles/options.py": {'raise HTTPError(400, "%s", exc': PASSED_ON},
     "spawner_config/profiles/profiles.py": {
         'raise ProfileError(f"{path}: {exc}")': PASSED_ON,

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from farandole.driver.workers.addresses import Address
+from farandole.driver.workers.notices import Notice, parsed
 from farandole.driver.workers.worker import REQUEST_TIMEOUT
 from farandole.exceptions import (
     DeadlineError,
@@ -128,13 +129,12 @@ class HubClient:
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
         """Return the hub's GPUs and their holders by class, or an empty dict if the hub does not manage GPUs."""
-        try:
-            found: dict[str, dict[str, Any]] = await self._json("GET", "farandole/gpus")
-        except HubError as exc:
-            if exc.status != 404:
-                raise
-            return {}
+        found: dict[str, dict[str, Any]] = await self._json_or_none("farandole/gpus") or {}
         return found
+
+    async def notices(self) -> list[Notice]:
+        """Return what operators have left for the user, newest first; nothing if the hub does not keep notices."""
+        return parsed(await self._json_or_none("farandole/notices"))
 
     async def progress(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the hub's events while a server starts.
@@ -167,6 +167,17 @@ class HubClient:
     async def _json(self, method: str, path: str, **options: Any) -> Any:
         async with self._request(method, path, **options) as answer:
             return await answer.json() if answer.content_type == "application/json" else None
+
+    async def _json_or_none(self, path: str) -> Any:
+        """Return the hub's answer to a GET request, or None if the hub does not know the path or answers no JSON."""
+        try:
+            return await self._json("GET", path)
+        except HubError as exc:
+            if exc.status != 404:
+                raise
+        except (ValueError, RecursionError):
+            pass
+        return None
 
     async def _delete(self, path: str) -> bool:
         """Request the removal of a server; return whether the server still exists.

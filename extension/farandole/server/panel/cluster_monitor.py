@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from farandole.driver.control.mailbox import driver_statuses
+from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
 from farandole.exceptions import HubError, WorkerStartError
@@ -21,8 +22,8 @@ from farandole.server.worker.usage import UsageMeter
 
 HUB_SECONDS = 30.0
 WORKER_SECONDS = 5.0
-UNCOUNTED_SECONDS = 60.0
-"""How many seconds to wait before requesting GPU counts again from a hub that has reported none."""
+SELDOM_SECONDS = 60.0
+"""How many seconds to wait before requesting notices again, and GPU counts from a hub that has reported none."""
 
 
 class ClusterMonitor:
@@ -34,6 +35,7 @@ class ClusterMonitor:
         self.snapshot = Snapshot(pending=pending)
         self.workers = workers
         self.gpus: dict[str, dict[str, Any]] = {}
+        self.notices: list[Notice] = []
         self.user: str | None = None
         self.error: str | None = None
         self._store = store
@@ -41,12 +43,14 @@ class ClusterMonitor:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._refreshing = asyncio.Lock()
         self._count_gpus_at = 0.0
+        self._read_notices_at = 0.0
         self._meter = UsageMeter()
 
     @property
     def hub(self) -> wire.Hub | None:
         """The hub's latest state, or None if there is no hub."""
-        return None if self.workers is None else {"user": self.user, "error": self.error}
+        notices = [_notice(notice) for notice in self.notices]
+        return None if self.workers is None else {"user": self.user, "error": self.error, "notices": notices}
 
     @property
     def unsettled(self) -> bool:
@@ -120,9 +124,17 @@ class ClusterMonitor:
         for name, server in servers.items():
             if _starts(server) and name not in self._following:
                 self._following[name] = asyncio.create_task(self._follow(workers, name), name=f"progress of {name}")
-        if time.monotonic() >= self._count_gpus_at:
+        await self._ask_seldom(workers, time.monotonic())
+
+    async def _ask_seldom(self, workers: HubWorkers, now: float) -> None:
+        if now >= self._read_notices_at:
+            # If only this request fails, the clusters are still known. The next refresh repeats it.
+            with suppress(HubError, aiohttp.ClientError):
+                self.notices = await workers.client.notices()
+                self._read_notices_at = now + SELDOM_SECONDS
+        if now >= self._count_gpus_at:
             self.gpus = await workers.gpus()
-            self._count_gpus_at = 0.0 if self.gpus else time.monotonic() + UNCOUNTED_SECONDS
+            self._count_gpus_at = 0.0 if self.gpus else now + SELDOM_SECONDS
 
     async def _follow(self, workers: HubWorkers, name: str) -> None:
         """Record the progress events that the hub sends while this worker is starting."""
@@ -165,6 +177,10 @@ class ClusterMonitor:
         except (WorkerStartError, TimeoutError):
             return
         self.snapshot.answers[name] = WorkerAnswer(status=answer, time=time.time())
+
+
+def _notice(notice: Notice) -> wire.HubNotice:
+    return {"by": notice.by, "time": notice.at, "text": notice.text, "servers": list(notice.servers)}
 
 
 def _starts(server: Server | None) -> bool:

@@ -20,13 +20,15 @@ from farandole.runs.model import RunInfo
 from farandole.runs.notes import NOTES, annotated
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
-from farandole.server.panel.wire_routes import ConfigValue
+from farandole.server.panel.wire_routes import ConfigValue, RunPage
 
 NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
 LONGEST_LISTED_TEXT = 10_000
-"""Maximum length of a string in the list, such as an error, in characters."""
+"""Maximum length of a string that is kept in memory, such as an error, in characters."""
+LONGEST_SHORT_TEXT = 200
+"""Maximum length of the name and the error of a run in `RunPage`, in characters. ``GET runs/ID`` has longer ones."""
 MOST_NOTICES = 100
 MOST_CONFIG = 50
 LONGEST_LISTED_CONFIG = 200
@@ -56,9 +58,12 @@ class Filter:
         )
 
     def _is_in_texts(self, info: RunInfo) -> bool:
+        words = self.text.lower().split()
+        if not words:
+            return True
         own = (info.id, info.name, info.original_name, info.notebook, info.cluster, info.error or "", info.notes)
         texts = " ".join((*own, *info.tags, *map("=".join, _config_texts(info.config)))).lower()
-        return all(word in texts for word in self.text.lower().split())
+        return all(word in texts for word in words)
 
 
 def _config_texts(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -110,19 +115,19 @@ class RunIndex:
                 raise
             return self._placeholder(run, error)
 
-    def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> wire.RunPage:
+    def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> RunPage:
         """Return a page of the list. Without a filter, this method reads only the runs on the page."""
         ids, limit = self.ids(), min(limit, MOST)
         if wanted != Filter():
             ids = [info.id for info in self.infos(ids) if wanted.lets_through(info)]
         shown = self.infos(ids[offset : offset + limit])
-        return {"runs": [self.summary(info, active) for info in shown], "offset": offset, "total": len(ids)}
+        return {"runs": [self._short(info, active) for info in shown], "offset": offset, "total": len(ids)}
 
-    def newest(self, active: Collection[str]) -> wire.RunPage:
+    def newest(self, active: Collection[str]) -> RunPage:
         """Return the newest runs and all older runs that are active."""
         ids = self.ids()
         shown = [run for place, run in enumerate(ids) if place < NEWEST or run in active]
-        return {"runs": [self.summary(info, active) for info in self.infos(shown)], "offset": 0, "total": len(ids)}
+        return {"runs": [self._short(info, active) for info in self.infos(shown)], "offset": 0, "total": len(ids)}
 
     def summary(self, info: RunInfo, active: Collection[str]) -> wire.RunSummary:
         """Return the list entry for a run. ``active`` contains the ids of the runs that ranks are executing."""
@@ -135,6 +140,15 @@ class RunIndex:
             "notebook": self.notebook(info.notebook),
         }
         return cast("wire.RunSummary", {**shown, **derived})
+
+    def _short(self, info: RunInfo, active: Collection[str]) -> wire.RunSummary:
+        """Return the list entry for a run with the beginnings of its name and error.
+
+        The path of the notebook is whole, because pages compare it with those of open notebooks.
+        """
+        summary = self.summary(info, active)
+        error = summary["error"]
+        return {**summary, "name": _beginning(summary["name"]), "error": None if error is None else _beginning(error)}
 
     def notebook(self, path: str) -> str:
         """Return a notebook's path relative to Jupyter's root folder, or unchanged if it is outside this folder."""
@@ -178,9 +192,11 @@ class RunIndex:
 
     def _read(self, run: str) -> RunInfo | RunUnreadableError | None:
         """Return the content of ``run.json`` or the error from reading it, or None if the file does not exist."""
-        if not (version := version_of(self.folder / run / "run.json")):
+        # This method is called for each run of the store, and Path objects would double its time.
+        folder = f"{self.folder}/{run}"
+        if not (version := version_of(f"{folder}/run.json")):
             return None
-        version += version_of(self.folder / run / NOTES)
+        version += version_of(f"{folder}/{NOTES}")
         with self._lock:
             known = self._known.get(run)
         if known is not None and known[0] == version:
@@ -197,6 +213,10 @@ class RunIndex:
         with self._lock:
             self._known[run] = version, info
         return info
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= LONGEST_SHORT_TEXT else f"{text[: LONGEST_SHORT_TEXT - 1]}…"
 
 
 def _slim(info: RunInfo) -> RunInfo:

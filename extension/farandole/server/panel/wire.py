@@ -105,11 +105,21 @@ class Cluster(TypedDict):
     runs: list[str]
 
 
+class HubNotice(TypedDict):
+    """A message from an operator of the hub, or why ``servers`` were stopped. A notebook server's name is empty."""
+
+    by: str
+    time: float
+    text: str
+    servers: list[str]
+
+
 class Hub(TypedDict):
-    """The user's name on the hub. ``error`` is the reason why the hub cannot be reached, or null if it can."""
+    """The user on the hub, with notices, newest first. ``error`` says why the hub cannot be reached, null if it can."""
 
     user: str | None
     error: str | None
+    notices: list[HubNotice]
 
 
 class Profile(TypedDict):
@@ -277,14 +287,6 @@ class RunView(RunBasics):
     sync: SyncView | None
     series: list[Series]
     ranks: list[RankRow]
-
-
-class RunPage(TypedDict):
-    """Response to ``GET runs``, with a page of the runs that match a filter, newest first, and their total number."""
-
-    runs: list[RunSummary]
-    offset: int
-    total: int
 
 
 class LogRequest(TypedDict):

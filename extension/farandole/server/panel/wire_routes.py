@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypedDict
 
-from farandole.server.panel.wire import Cluster, Hub, Resources, RunPage, RunSummary, RunView, Series
+from farandole.server.panel.wire import Cluster, Hub, Resources, RunSummary, RunView, Series
 
 ConfigValue: TypeAlias = str | float | bool | None
+
+
+class RunPage(TypedDict):
+    """Response to ``GET runs``, with a page of the runs that match a filter, newest first, and their total number."""
+
+    runs: list[RunSummary]
+    offset: int
+    total: int
 
 
 class State(TypedDict):
@@ -63,22 +71,14 @@ class RunSeries(TypedDict):
     series: list[Series]
 
 
-class ReportedValues(TypedDict):
-    """The values of a series. Values that are not finite do not count.
+class RunRow(RunSummary):
+    """A row in the table of runs. ``bytes`` is the disk use of the run's folder, or null if it is not known yet.
 
-    ``last`` is the mean over the ranks of their last values; ``lowest`` and ``highest`` are the extremes of all values.
+    ``values`` are those of the table's ``columns``, or none in the response to a change. A hyper-parameter that is None
+    is the text None, and null means no value. Long texts end with an ellipsis, as does a list with more tags.
     """
 
-    last: float | None
-    lowest: float | None
-    highest: float | None
-
-
-class RunRow(RunSummary):
-    """A row in the table of runs. ``bytes`` is the disk use of the run's folder, or null if it is not known yet."""
-
-    config: dict[str, ConfigValue]
-    series: dict[str, ReportedValues]
+    values: list[ConfigValue]
     tags: list[str]
     notes: str
     bytes: int | None
@@ -86,6 +86,10 @@ class RunRow(RunSummary):
 
 class RunTable(TypedDict):
     """A part of the table of runs. ``series``, ``config`` and ``tags`` are the names that occur in all of the table.
+
+    ``defaults`` are ``series.NAME.last``, ``.lowest`` and ``.highest`` of the four series that most runs have, and
+    ``config.NAME`` of the eight hyper-parameters that most runs have. ``columns`` are these and those that the request
+    adds.
 
     While the server still reads values of runs, ``complete`` is false: runs whose value is unknown are sorted last,
     series and disk use may be missing from the rows, and names may be missing. The page then asks again.
@@ -95,6 +99,8 @@ class RunTable(TypedDict):
     offset: int
     total: int
     complete: bool
+    columns: list[str]
+    defaults: list[str]
     series: list[str]
     config: list[str]
     tags: list[str]

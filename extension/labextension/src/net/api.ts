@@ -39,8 +39,15 @@ export class Api {
     return this.request<wire.RunPage>("GET", `runs?${new URLSearchParams(query(filter, offset, limit)).toString()}`);
   }
 
-  table(filter: TableFilter, sort: Sort, offset: number, limit: number): Promise<wire.RunTable> {
-    const parameters = new URLSearchParams(tableQuery(filter, sort, offset, limit));
+  /** Return a page of the table of runs, whose rows have the first columns and those in `added`. */
+  table(
+    filter: TableFilter,
+    sort: Sort,
+    added: readonly string[],
+    offset: number,
+    limit: number,
+  ): Promise<wire.RunTable> {
+    const parameters = tableQuery(filter, sort, added, offset, limit);
     return this.request<wire.RunTable>("GET", `table?${parameters.toString()}`);
   }
 

@@ -34,12 +34,28 @@ export interface Sort {
   readonly descending: boolean;
 }
 
-/** Return the query parameters for `GET table`. */
-export function tableQuery(filter: TableFilter, sort: Sort, offset: number, limit: number): Record<string, string> {
-  return {
+export const ALL_RUNS: TableFilter = { ...ALL, tag: "" };
+export const NEWEST: Sort = { column: "started", descending: true };
+
+/** Return whether a filter for the table hides no run. */
+export function isAllRuns(filter: TableFilter): boolean {
+  return isAll(filter) && !filter.tag;
+}
+
+/** Return the query parameters for `GET table`. `added` are the columns that its rows have besides the first ones. */
+export function tableQuery(
+  filter: TableFilter,
+  sort: Sort,
+  added: readonly string[],
+  offset: number,
+  limit: number,
+): URLSearchParams {
+  const parameters = new URLSearchParams({
     ...query(filter, offset, limit),
     ...(filter.tag && { tag: filter.tag }),
     sort: sort.column,
     ...(sort.descending && { descending: "1" }),
-  };
+  });
+  added.forEach((column) => parameters.append("column", column));
+  return parameters;
 }

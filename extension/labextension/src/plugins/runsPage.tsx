@@ -9,7 +9,7 @@ import type { Message } from "@lumino/messaging";
 
 import { PanelContextProvider } from "../components/context";
 import { RunsPage } from "../components/page/runsPage";
-import type { Store } from "../components/page/useChoices";
+import type { Store } from "../components/page/useKept";
 import { farandoleIcon } from "../icon";
 import { Commands, RUNS_ID } from "../ids";
 import type { IPanelModel } from "../state/model";

@@ -1,5 +1,6 @@
 /** Tests of the tab "GPUs" from the user's point of view. */
 
+import { HUB } from "../examples";
 import { Harness } from "../harness";
 
 let harness: Harness;
@@ -25,10 +26,10 @@ test("while the hub or the server is down, the panel does not say that there are
   await harness.receiveState("state-empty");
   await harness.click("tab", "GPUs");
   expect(text()).toContain("The hub offers no GPUs");
-  await harness.receive({ kind: "clusters", hub: { user: "ada", error: "the hub does not answer" }, clusters: [] });
+  await harness.receive({ kind: "clusters", hub: { ...HUB, error: "the hub does not answer" }, clusters: [] });
   expect(text()).not.toContain("The hub offers no GPUs");
   expect(text()).toContain("The GPUs are unknown until the hub answers");
-  await harness.receive({ kind: "clusters", hub: { user: "ada", error: null }, clusters: [] });
+  await harness.receive({ kind: "clusters", hub: HUB, clusters: [] });
   await harness.loseConnection();
   expect(text()).not.toContain("The hub offers no GPUs");
   expect(text()).toContain("The GPUs are unknown until the server answers");

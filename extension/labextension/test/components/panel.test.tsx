@@ -2,7 +2,7 @@
 
 import { RequestError } from "../../src/net/requestError";
 import type * as wire from "../../src/wire";
-import { example } from "../examples";
+import { example, HUB } from "../examples";
 import { Harness } from "../harness";
 
 let harness: Harness;
@@ -137,10 +137,10 @@ describe("clusters", () => {
 
   test("while the hub or the server is down, the panel does not say that there is no cluster", async () => {
     await harness.receiveState("state-empty");
-    await harness.receive({ kind: "clusters", hub: { user: "ada", error: "the hub does not answer" }, clusters: [] });
+    await harness.receive({ kind: "clusters", hub: { ...HUB, error: "the hub does not answer" }, clusters: [] });
     expect(text()).not.toContain("No cluster yet");
     expect(text()).toContain("The clusters are unknown until the hub answers");
-    await harness.receive({ kind: "clusters", hub: { user: "ada", error: null }, clusters: [] });
+    await harness.receive({ kind: "clusters", hub: HUB, clusters: [] });
     expect(text()).toContain("No cluster yet");
     await harness.loseConnection();
     expect(text()).not.toContain("No cluster yet");

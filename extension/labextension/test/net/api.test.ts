@@ -26,20 +26,14 @@ test.each([
 
 test("a request for the table names what is set", () => {
   const filter = { text: " cnn ", status: "", cluster: "", tag: "paper" } as const;
-  expect(tableQuery(filter, { column: "series.loss.lowest", descending: true }, 50, 50)).toEqual({
-    offset: "50",
-    limit: "50",
-    text: "cnn",
-    tag: "paper",
-    sort: "series.loss.lowest",
-    descending: "1",
-  });
-  expect(tableQuery({ ...filter, tag: "" }, { column: "name", descending: false }, 0, 50)).toEqual({
-    offset: "0",
-    limit: "50",
-    text: "cnn",
-    sort: "name",
-  });
+  const columns = ["series.a&b.last", "config.lr"];
+  expect(String(tableQuery(filter, { column: "series.loss.lowest", descending: true }, columns, 50, 50))).toBe(
+    "offset=50&limit=50&text=cnn&tag=paper&sort=series.loss.lowest&descending=1" +
+      "&column=series.a%26b.last&column=config.lr",
+  );
+  expect(String(tableQuery({ ...filter, tag: "" }, { column: "name", descending: false }, [], 0, 50))).toBe(
+    "offset=0&limit=50&text=cnn&sort=name",
+  );
 });
 
 test("a search can be aborted", async () => {

@@ -15,7 +15,7 @@ import { StatusItem } from "../../src/plugins/statusbar";
 import type { IPanelModel, NavigationRequest } from "../../src/state/model";
 import { EMPTY, reduce, type PanelState } from "../../src/state/reducer";
 import type * as wire from "../../src/wire";
-import { example } from "../examples";
+import { example, HUB } from "../examples";
 
 jest.mock("@jupyterlab/apputils", () => ({
   Dialog: { cancelButton: () => "cancel", warnButton: () => "warn" },
@@ -69,13 +69,13 @@ test("the item in the status bar says that there is no cluster only when the ser
   const model = new Model();
   const item = new StatusItem(model.it, jest.fn());
   expect(text(item)).toBe("Farandole: not connected");
-  model.receive({ kind: "clusters", hub: { user: "ada", error: null }, clusters: [] });
+  model.receive({ kind: "clusters", hub: HUB, clusters: [] });
   expect(text(item)).toBe("Farandole: no cluster");
   model.receive(example<wire.ClustersMessage>("clusters-starting"));
   expect(text(item)).toContain("a cluster is starting");
   model.receive(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
   expect(text(item)).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.0 GiB");
-  model.receive({ kind: "clusters", hub: { user: "ada", error: "the hub does not answer" }, clusters: [] });
+  model.receive({ kind: "clusters", hub: { ...HUB, error: "the hub does not answer" }, clusters: [] });
   expect(text(item)).toBe("Farandole: not connected · first-cnn +1");
 });
 

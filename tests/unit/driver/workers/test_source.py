@@ -11,6 +11,7 @@ from farandole.cli import credentials
 from farandole.cli.credentials import Login
 from farandole.driver.core.status import gpu_line
 from farandole.driver.workers.client import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient
+from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import (
@@ -33,6 +34,7 @@ READY = {"progress": 100, "ready": True, "message": "Server ready", "url": "/use
 INFO = {
     "worker": "", "ranks": 1, "profile": "cpu", "host": "h", "address": "a", "node": "n/1", "backends": ["torch"]
 }  # fmt: skip
+NOTICE = {"by": "olga", "at": 1.5, "text": "Bye.", "servers": ["", "c-w0"]}
 
 
 class FakeHub:
@@ -55,6 +57,7 @@ class FakeHub:
         self.start_seconds = 0.0
         self.stop_seconds = 0.0
         self.gpus = None
+        self.notices = None
         self.tokens = None
         self.seen = []
 
@@ -64,6 +67,8 @@ class FakeHub:
         app.router.add_get("/hub/api/users/ada", self.user)
         if self.gpus is not None:
             app.router.add_get("/hub/api/farandole/gpus", self.get_gpus)
+        if self.notices is not None:
+            app.router.add_get("/hub/api/farandole/notices", self.get_notices)
         if self.tokens is not None:
             app.router.add_post("/hub/api/farandole/users/ada/servers/{name}/token", self.token)
         app.router.add_post("/hub/api/users/ada/servers/{name}", self.start)
@@ -94,6 +99,9 @@ class FakeHub:
 
     async def get_gpus(self, _request):
         return web.json_response(self.gpus)
+
+    async def get_notices(self, _request):
+        return web.Response(body=self.notices, content_type="application/json")
 
     async def start(self, request):
         name = request.match_info["name"]
@@ -276,6 +284,26 @@ async def test_gpus_are_those_of_the_hub(fake, workers):
     async with served(counting.application()) as url, aiohttp.ClientSession() as session:
         found = await HubClient(url=url, token=TOKEN, session=session).gpus()
     assert gpu_line("big", found["big"]) == "GPUs big: 0 of 2 free, ada has 2, 1 server waiting"
+
+
+async def notices_of(hub, token=TOKEN):
+    """Return the notices in the answer of a hub."""
+    async with served(hub.application()) as url, aiohttp.ClientSession() as session:
+        return await HubClient(url=url, token=token, session=session).notices()
+
+
+async def test_notices_are_those_of_the_hub(fake, workers):
+    assert await workers.client.notices() == []
+    fake.notices = json.dumps([NOTICE])
+    assert await notices_of(fake) == [Notice(by="olga", at=1.5, text="Bye.", servers=("", "c-w0"))]
+    with pytest.raises(PermissionDeniedError):
+        await notices_of(fake, "another token")
+
+
+@pytest.mark.parametrize("answer", ["", "[", "null", "5", '{"notices": []}', "[[]]", "[" * 100_000, b"\xff"])
+async def test_a_malformed_answer_contains_no_notices(fake, answer):
+    fake.notices = answer
+    assert await notices_of(fake) == []
 
 
 async def test_running_clusters_are_found_by_the_names_of_their_workers(fake, workers):

@@ -1,10 +1,14 @@
-"""Tests for runs that may be in progress. They must be neither deleted nor reported as lost."""
+"""Tests for runs that may be in progress, which must be neither deleted nor reported as lost, and for notices."""
 
 from pathlib import Path
 
+import aiohttp
 import pytest
 from farandole.driver.control.mailbox import DriverStatus
+from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.worker import WorkerInfo, WorkerLook
+from farandole.exceptions import HubError
+from farandole.server.panel import cluster_monitor
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import Snapshot, WorkerAnswer
 
@@ -115,3 +119,90 @@ def test_a_run_ends_with_its_driver_in_a_local_cluster_and_before_it_in_an_idle_
     snapshot.record_drivers([driver_status("local run", local=True)], 11.0)
     snapshot.record_drivers([], 12.0)
     assert snapshot.active_runs() == set()
+
+
+class Hub:
+    """A hub with a notice for ada, and its client."""
+
+    def __init__(self):
+        self.client = self
+        self.error = None
+        self.asked = 0
+
+    async def user(self):
+        return "ada"
+
+    async def servers(self):
+        return {"main-w0": {"ready": False}}
+
+    async def gpus(self):
+        return {}
+
+    async def notices(self):
+        self.asked += 1
+        if self.error:
+            raise self.error
+        return [Notice(by="olga", at=7.5, text="Bye.", servers=("", "main-w0"))]
+
+    async def close(self):
+        pass
+
+
+NOTICE = {"by": "olga", "time": 7.5, "text": "Bye.", "servers": ["", "main-w0"]}
+
+
+@pytest.fixture
+async def hub(tmp_path):
+    hub = Hub()
+    hub.monitor = ClusterMonitor(tmp_path, hub, lambda: None, {})
+    yield hub
+    await hub.monitor.close()
+
+
+async def test_the_first_refresh_asks_for_notices_and_the_next_ones_do_not(hub):
+    assert hub.monitor.hub == {"user": None, "error": None, "notices": []}
+    for _ in range(3):
+        await hub.monitor.refresh()
+        assert hub.monitor.hub == {"user": "ada", "error": None, "notices": [NOTICE]}
+    assert hub.asked == 1
+
+
+async def test_notices_are_asked_for_again_later(hub, monkeypatch):
+    monkeypatch.setattr(cluster_monitor, "SELDOM_SECONDS", 0.0)
+    for _ in range(3):
+        await hub.monitor.refresh()
+    assert hub.asked == 3
+
+
+@pytest.mark.parametrize(
+    "error", [HubError("the hub could not process a request", status=500), aiohttp.ClientPayloadError("cut off")]
+)
+async def test_a_hub_that_does_not_send_notices_still_has_workers_and_is_asked_again(hub, error):
+    hub.error = error
+    for _ in range(2):
+        await hub.monitor.refresh()
+        assert hub.monitor.hub == {"user": "ada", "error": None, "notices": []}
+        assert "main-w0" in hub.monitor.snapshot.servers
+    hub.error = None
+    await hub.monitor.refresh()
+    assert hub.monitor.hub["notices"] == [NOTICE]
+    assert hub.asked == 3
+
+
+async def test_a_hub_that_does_not_answer_in_time_is_named(hub):
+    hub.error = TimeoutError()
+    await hub.monitor.refresh()
+    assert hub.monitor.hub == {"user": "ada", "error": "the hub does not answer", "notices": []}
+
+
+async def test_notices_do_not_wait_for_gpus(hub):
+    async def gpus():
+        raise HubError("the hub could not process a request", status=500)
+
+    hub.gpus = gpus
+    await hub.monitor.refresh()
+    assert hub.monitor.hub["notices"] == [NOTICE]
+
+
+def test_a_server_without_a_hub_has_no_notices(tmp_path):
+    assert ClusterMonitor(tmp_path, None, lambda: None, {}).hub is None

@@ -116,7 +116,8 @@ async def test_a_login_by_cookie_needs_the_xsrf_token_too(server, hub):
 async def test_the_state_of_a_hub_without_clusters(server):
     state = await server.ask("GET", "state")
     assert misfit(state, wire_routes.State) is None
-    assert state["hub"] == {"user": "ada", "error": None}
+    notice = {"by": "olga", "time": 1.5, "text": "Bye.", "servers": ["", "c-w0"]}
+    assert state["hub"] == {"user": "ada", "error": None, "notices": [notice]}
     assert (state["clusters"], state["runs"]) == ([], {"runs": [], "offset": 0, "total": 0})
     resources = state["resources"]
     assert [(one["gpus_free"], one["gpus_total"]) for one in resources["profiles"]] == [(None, None), (1, 3)]

@@ -24,6 +24,7 @@ from farandole.server.panel.routes import runs as run_routes
 from farandole.server.panel.runs import NEWEST, Filter, RunIndex
 
 from tests.panel import panel_server
+from tests.strange import write_run
 from tests.unit.server.panel.test_wire import misfit
 
 RANKS = 64
@@ -150,7 +151,7 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     assert not [name for name in files_opened if "metrics" in name]
     with opened(runs) as files_opened:
         page = await server.ask("GET", "runs?offset=100&limit=20")
-    assert misfit(page, wire.RunPage) is None
+    assert misfit(page, wire_routes.RunPage) is None
     assert [one["name"] for one in page["runs"]] == [f"run {number}" for number in range(399, 379, -1)]
     assert len(files_opened) == 20
     with opened(runs) as files_opened:
@@ -174,7 +175,7 @@ def test_a_changed_run_is_read_again_and_nothing_else(store, index):
         page = index.newest(())
     assert read == [f"{second.id}/run.json"]
     assert {one["id"]: one["status"] for one in page["runs"]}[second.id] == "failed"
-    assert misfit(page, wire.RunPage) is None
+    assert misfit(page, wire_routes.RunPage) is None
 
 
 def test_a_run_without_a_driver_is_lost_or_active_if_ranks_compute(store, index):
@@ -427,3 +428,15 @@ async def test_a_forbidden_subscription_is_refused_and_the_stream_continues(serv
             assert (await stream.until("problem"))["problem"]["code"] == "invalid"
         await stream.watch()
         await stream.known("runs")
+
+
+def test_the_list_has_the_beginnings_of_names_and_errors(tmp_path):
+    notebook = f"/{'n' * 900}.ipynb"
+    run = write_run(tmp_path, "20260102-000000-abcd", name="a" * 900, error="b" * 900, notebook=notebook).name
+    index = RunIndex(tmp_path, tmp_path / "home")
+    for listed in (index.newest(()), index.page(active=(), wanted=Filter())):
+        [row] = listed["runs"]
+        assert (row["name"], row["error"]) == ("a" * 199 + "…", "b" * 199 + "…")
+        assert row["notebook"] == notebook
+    summary = index.summary(index.find(run), ())
+    assert (summary["name"], summary["error"]) == ("a" * 900, "b" * 900)

@@ -49,7 +49,7 @@ async def server(tmp_path, monkeypatch, runs):
 async def listed(server):
     """Check that the undamaged run can be opened, and return a dict of all listed runs by id."""
     page = await server.ask("GET", "runs")
-    assert misfit(page, wire.RunPage) is None
+    assert misfit(page, wire_routes.RunPage) is None
     detail = await server.ask("GET", f"runs/{GOOD}")
     assert detail["view"]["series"][0]["last"] == 0.5
     assert (await server.ask("GET", f"runs?text={GOOD}"))["total"] == 1

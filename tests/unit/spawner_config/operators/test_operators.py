@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
+from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 
 from spawner_config.operators.configure import SCOPES, NoticesOfUser, OperatorSettings, configure_operators
+from spawner_config.operators.handlers import server_rules
 from spawner_config.operators.notices import MOST, MOST_CHARACTERS, Notice, Notices
 from spawner_config.operators.site import Site, Size, memory_bytes
 from spawner_config.pages import TEMPLATES
@@ -68,9 +70,28 @@ def test_what_others_have_configured_stays(tmp_path: Path) -> None:
     c = Config()
     c.JupyterHub.services = [{"name": "other"}]
     c.JupyterHub.template_vars = {"announcement": "x"}
+    c.JupyterHub.extra_handlers = c.JupyterHub.overriding_handlers = [("/other", object)]
     hub = configured(tmp_path, c)
     assert [each["name"] for each in hub.services] == ["other", "operators"]
+    assert [path for path, *_ in hub.extra_handlers] == ["/other", "/api/farandole/notices"]
+    assert [path for path, *_ in hub.overriding_handlers] == [
+        "/other",
+        *(path for path, *_ in server_rules(Notices(tmp_path))),
+    ]
     assert hub.template_vars["announcement"] == "x"
+
+
+def test_the_command_jupyterhub_warns_that_users_are_not_told_of_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    configured(tmp_path)
+    assert caplog.text == ""
+    JupyterHub.instance()
+    try:
+        configured(tmp_path)
+    finally:
+        JupyterHub.clear_instance()
+    assert "does not tell users who stopped their servers at /hub/admin" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -98,9 +119,11 @@ def test_a_notice_says_who_did_what_and_why(tmp_path: Path) -> None:
     assert notices.of("ada") == []
     notices.add("ada", Notice(by="olga", at=NOW, text="Too long.", servers=("", "main-w0")))
     notices.add("ada", Notice(by="olga", at=NOW, text="Hello."))
+    notices.add("ada", Notice(by="olga", at=NOW, text="", servers=("main-w0",)))
     assert [notice.sentence for notice in notices.of("ada", NOW)] == [
         "olga stopped your notebook server, the server main-w0. Reason: Too long.",
         "message from olga: Hello.",
+        "olga stopped the server main-w0. Reason: none given.",
     ]
     assert {notice.when for notice in notices.of("ada", NOW)} == {"2026-05-01 12:30 UTC"}
     assert notices.of("Ada", NOW) == []

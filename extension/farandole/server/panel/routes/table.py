@@ -14,17 +14,26 @@ class TableHandler(PanelHandler):
 
     @requires("read")
     async def get(self) -> None:
-        """Respond with the rows that match the query. Without a column to sort by, the newest runs come first."""
+        """Respond with the rows that match the query. Without a column to sort by, the newest runs come first.
+
+        Each ``column`` adds a column of a series or of a hyper-parameter to the rows.
+        """
         wanted = Filter(**{key: self.get_query_argument(key, "") for key in ("text", "status", "cluster", "tag")})
         sort = self.get_query_argument("sort", "")
         descending = bool(self.number("descending", 0 if sort else 1))
+        added = self.get_query_arguments("column", strip=False)
         offset, limit = max(0, self.number("offset", 0)), max(1, self.number("limit", NEWEST))
         async with self.panel.used():
             active = self.panel.monitor.snapshot.active_runs()
         page = await asyncio.to_thread(
-            lambda: self.panel.table.page(
-                active=active, wanted=wanted, sort=sort or "started", descending=descending, offset=offset, limit=limit
-            )
+            self.panel.table.page,
+            active=active,
+            wanted=wanted,
+            sort=sort or "started",
+            descending=descending,
+            added=added,
+            offset=offset,
+            limit=limit,
         )
         self.answer(page)
 

@@ -24,6 +24,8 @@ class Cache(Generic[Value]):
         self._version = version
         self._read = read
         self._known: dict[str, tuple[Hashable, Value]] = {}
+        self._checked: dict[str, RunInfo] = {}
+        """The infos that the runs had when their values were last read or found unchanged."""
         self._background = Background()
 
     def get(self, info: RunInfo) -> Value | None:
@@ -44,11 +46,17 @@ class Cache(Generic[Value]):
         unknown = [] if urgent else [info for info in wanted if info.id not in self._known]
         return self._background.add({info.id: partial(self._renew, info) for info in unknown or wanted}, urgent=urgent)
 
+    def renew_changed(self, infos: Iterable[RunInfo]) -> None:
+        """Read the values of those runs that are new, have not ended, or have another info than at the last time."""
+        self.renew(info for info in infos if info.ended is None or self._checked.get(info.id) is not info)
+
     def forget(self, run: str) -> None:
         """Drop the value of a deleted run."""
         self._known.pop(run, None)
+        self._checked.pop(run, None)
 
     def _renew(self, info: RunInfo) -> None:
         version, known = self._version(info), self._known.get(info.id)
         if known is None or known[0] != version:
             self._known[info.id] = version, self._read(info)
+        self._checked[info.id] = info

@@ -10,8 +10,6 @@ from farandole.runs.model import RunInfo
 from farandole.runs.notes import RunNotes
 from farandole.server.panel.problems import RefusedError
 
-LONGEST_TEXT = 200
-"""Maximum length of the name and of the error in a row, in characters."""
 SHOWN = 300
 """Maximum number of characters of the present text in the message."""
 
@@ -26,15 +24,11 @@ def parts_of(edit: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]
 
 
 def check_unchanged(info: RunInfo, values: Mapping[str, Any], before: Mapping[str, Any], notes: RunNotes) -> None:
-    """Raise RefusedError if a text that is to be changed is neither the one before the edit nor the new one.
-
-    A row of the table has only the beginning of a long name, so the page may not know the whole name.
-    """
+    """Raise RefusedError if a text that is to be changed is neither the one before the edit nor the new one."""
     name = notes.name or info.original_name or info.name
     present: dict[str, Any] = {"name": name, "tags": list(notes.tags), "notes": notes.notes}
     for key in [key for key in present if before.get(key) is not None and values.get(key) is not None]:
-        known = [present[key], *([shortened(name)] if key == "name" else [])]
-        if before[key] not in known and values[key] != present[key]:
+        if present[key] not in (before[key], values[key]):
             text = ", ".join(present[key]) if key == "tags" else present[key]
             verb = "was" if key == "name" else "were"
             raise RefusedError(
@@ -42,8 +36,3 @@ def check_unchanged(info: RunInfo, values: Mapping[str, Any], before: Mapping[st
                 f"the {key} of run {info.id} {verb} changed elsewhere in the meantime, to {text[:SHOWN]!r}; your text "
                 "is not saved: save it again to replace this, or discard it",
             )
-
-
-def shortened(text: str, most: int = LONGEST_TEXT) -> str:
-    """Return the beginning of a text that is longer than ``most`` characters, with an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,23 +20,18 @@ from farandole.runs.model import RunInfo
 from farandole.runs.notes import change_notes
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.problems import RefusedError
-from farandole.server.panel.runs import MOST, NEWEST, Filter, RunIndex
+from farandole.server.panel.runs import NEWEST, Filter, RunIndex
 from farandole.server.panel.table.cache import Cache
-from farandole.server.panel.table.columns import Columns
+from farandole.server.panel.table.columns import Columns, contained, default_columns
 from farandole.server.panel.table.deletion import hide, remove
 from farandole.server.panel.table.disk_use import DiskUse
-from farandole.server.panel.table.edits import check_unchanged, parts_of, shortened
+from farandole.server.panel.table.edits import check_unchanged, parts_of
+from farandole.server.panel.table.rows import MOST_ROWS, Rows, listed, listed_counts
 from farandole.server.panel.table.values import SeriesValues
 from farandole.server.panel.wire_routes import RunRow, RunTable
 
-LONGEST_NOTES = 1_000
-"""Maximum length of the notes in a row, in characters. The response to a change has them in full."""
 WAIT_SECONDS = 0.5
 """How long a response waits for values to sort by, and then for the values in its rows."""
-MOST_NAMES = 500
-"""Maximum number of names of series, hyper-parameters or tags."""
-
-
 Unsure: TypeAlias = Callable[[str], str | None]
 """Returns why the active runs of a cluster may be unknown, or None if they are known."""
 
@@ -52,6 +48,7 @@ class Table:
         self._values = SeriesValues(charts)
         self._disk_use = DiskUse()
         self._columns = Columns(index, self._values, self._disk_use)
+        self._rows = Rows(index, self._columns, self._disk_use)
         # Changes from several pages are made one after the other, so that none of them is lost.
         self._changing = threading.Lock()
 
@@ -62,28 +59,39 @@ class Table:
         wanted: Filter,
         sort: str = "started",
         descending: bool = True,
+        added: Sequence[str] = (),
         offset: int = 0,
         limit: int = NEWEST,
     ) -> RunTable:
-        """Return a page of the table, which is not ``complete`` while values are still being read in the background."""
+        """Return a page of the table, which is not ``complete`` while values are still being read in the background.
+
+        Rows have the values of the default columns and of the ``added`` ones. Raises UsageError if a column does not
+        exist.
+        """
         infos = self._index.infos(self._index.ids())
         chosen = [info for info in infos if wanted.lets_through(info)]
         complete = self._read_column(sort, chosen)
         ordered = self._columns.sorted(chosen, sort, descending=descending, active=active)
-        shown = ordered[offset : offset + min(limit, MOST)]
+        shown = ordered[offset : offset + min(limit, MOST_ROWS)]
         complete = self._read_rows(shown) and complete
         # The names of the series come from all runs, also from those that the filter leaves out.
-        self._values.renew(infos)
+        self._values.renew_changed(infos)
         complete = self._values.has_all(infos) and complete
-        return {
-            "runs": [self._row(info, active) for info in shown],
+        series = listed_counts(self._values.names(infos))
+        config = listed_counts(Counter(name for info in infos for name in info.config))
+        defaults = default_columns(series, config)
+        empty: RunTable = {
+            "runs": [],
             "offset": offset,
             "total": len(chosen),
             "complete": complete,
-            "series": _names(self._values.names(infos)),
-            "config": _names(name for info in infos for name in info.config),
-            "tags": _names(tag for info in infos for tag in info.tags),
+            "columns": contained(defaults, added),
+            "defaults": defaults,
+            "series": list(series),
+            "config": list(config),
+            "tags": listed(tag for info in infos for tag in info.tags),
         }
+        return self._rows.fill(empty, shown, active)
 
     def _read_column(self, name: str, infos: Sequence[RunInfo]) -> bool:
         """Read the values of a column for at most `WAIT_SECONDS`. Return whether the values of all runs are known."""
@@ -102,7 +110,7 @@ class Table:
         return all(cache.has_all(infos) for cache in caches)
 
     def change(self, run: str, edit: Mapping[str, Any], active: Collection[str]) -> RunRow:
-        """Change the name, tags and notes of a run, and return its row with all of its notes.
+        """Change the name, tags and notes of a run, and return its row with its whole texts and without values.
 
         Raises UsageError if the edit is invalid, RunNotFoundError, or RefusedError if a value has been changed since
         the page has shown it, or the file cannot be written.
@@ -111,7 +119,7 @@ class Table:
         with self._changing:
             info = self._index.find(run)
             try:
-                notes = change_notes(info.folder, values, partial(check_unchanged, info, values, before))
+                change_notes(info.folder, values, partial(check_unchanged, info, values, before))
             except OSError as exc:
                 raise RefusedError(
                     "failed",
@@ -120,7 +128,7 @@ class Table:
                 ) from exc
         info = self._index.find(run)
         self._read_rows([info])
-        return self._row(info, active, longest_notes=len(notes.notes))
+        return self._rows.row(info, (), active)
 
     def delete(self, run: str, active: Collection[str], unsure: Unsure = _sure) -> None:
         """Delete a run that does not go on, even if its ``run.json`` is damaged.
@@ -167,18 +175,6 @@ class Table:
                 "runs_go_on", f"run {users[0]} is in progress and was resumed from run {run}; stop it first", runs=users
             )
 
-    def _row(self, info: RunInfo, active: Collection[str], *, longest_notes: int = LONGEST_NOTES) -> RunRow:
-        return {
-            **self._index.summary(info, active),
-            "name": shortened(info.name),
-            "error": None if info.error is None else shortened(info.error),
-            "config": info.config,
-            "series": self._values.of(info),
-            "tags": list(info.tags),
-            "notes": shortened(info.notes, longest_notes),
-            "bytes": self._disk_use.get(info),
-        }
-
 
 @contextmanager
 def _undisturbed(run: str, store: Path) -> Iterator[None]:
@@ -221,7 +217,3 @@ def _remove(run: str, hidden: Path) -> None:
             f"run {run!r} is no longer listed, but a file of it cannot be removed: {reason(exc)}; correct the "
             f"permissions in {hidden}, which the next start of this server removes",
         ) from exc
-
-
-def _names(names: Iterable[str]) -> list[str]:
-    return sorted(set(names))[:MOST_NAMES]

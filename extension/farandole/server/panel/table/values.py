@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
@@ -12,7 +13,6 @@ from farandole.server.panel import wire
 from farandole.server.panel.charts import Charts, sample
 from farandole.server.panel.table.cache import Cache
 from farandole.server.panel.views import read_view
-from farandole.server.panel.wire_routes import ReportedValues
 
 MOST_SERIES = 100
 """Maximum number of series of a run in the table."""
@@ -33,12 +33,6 @@ class SeriesValues(Cache[Packed]):
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         """The names of the series, which most runs share."""
 
-    def of(self, info: RunInfo) -> dict[str, ReportedValues]:
-        """Return the known values of a run by the name of the series."""
-        names, numbers = self.get(info) or ((), ())
-        values = iter([None if math.isnan(number) else number for number in numbers])
-        return {name: {"last": next(values), "lowest": next(values), "highest": next(values)} for name in names}
-
     def value(self, info: RunInfo, name: str, which: str) -> float | None:
         """Return a known value of a run: the ``last``, ``lowest`` or ``highest`` of a series; None if there is none."""
         names, numbers = self.get(info) or ((), ())
@@ -47,10 +41,13 @@ class SeriesValues(Cache[Packed]):
         number = numbers[3 * names.index(name) + PARTS.index(which)]
         return None if math.isnan(number) else number
 
-    def names(self, infos: Iterable[RunInfo]) -> set[str]:
-        """Return the names of the series of all runs that have already been read."""
-        found = {known[0] for info in infos if (known := self.get(info)) is not None}
-        return {name for names in found for name in names}
+    def names(self, infos: Iterable[RunInfo]) -> Counter[str]:
+        """Return the names of the series of all runs that have already been read, with the number of these runs."""
+        found = Counter(known[0] for info in infos if (known := self.get(info)) is not None)
+        counts: Counter[str] = Counter()
+        for names, runs in found.items():
+            counts.update(dict.fromkeys(names, runs))
+        return counts
 
     def _packed(self, info: RunInfo) -> Packed:
         series = _series(info)[:MOST_SERIES]

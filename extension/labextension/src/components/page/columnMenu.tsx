@@ -3,18 +3,20 @@
 import { useEffect, useRef, type JSX, type KeyboardEvent, type RefObject } from "react";
 
 import { usePanelContext } from "../context";
-import { shownColumns, type Choices, type Column } from "./columns";
+import type { Column } from "./columns";
 
 interface Props {
   columns: readonly Column[];
-  choices: Choices;
-  choose: (choices: Choices) => void;
+  shown: readonly Column[];
+  /** Whether there is no room for another column that the server has to add. */
+  full: boolean;
+  choose: (column: Column, wanted: boolean) => void;
+  restore: () => void;
 }
 
-export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
+export function ColumnMenu({ columns, shown, full, choose, restore }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const menu = useRef<HTMLDetailsElement>(null);
-  const shown = new Set(shownColumns(columns, choices));
   useCloseOutside(menu);
   const onKeyDown = ({ key }: KeyboardEvent) => {
     if (key !== "Escape") return;
@@ -30,13 +32,19 @@ export function ColumnMenu({ columns, choices, choose }: Props): JSX.Element {
           <label key={column.key} className="fd-check">
             <input
               type="checkbox"
-              checked={shown.has(column)}
-              onChange={(event) => choose({ ...choices, [column.key]: event.target.checked })}
+              checked={shown.includes(column)}
+              disabled={full && !shown.includes(column) && !column.sent}
+              onChange={(event) => choose(column, event.target.checked)}
             />
             {column.label}
           </label>
         ))}
-        <button type="button" className="fd-small" onClick={() => choose({})}>
+        {full && (
+          <p className="fd-muted" role="note">
+            {trans.__("There is no room for more columns; hide one to show another.")}
+          </p>
+        )}
+        <button type="button" className="fd-small" onClick={restore}>
           {trans.__("Restore the default columns")}
         </button>
       </fieldset>

@@ -7,12 +7,12 @@ import type { RunRow } from "../../wire";
 import { usePanelContext } from "../context";
 import { Status } from "../parts";
 import { Elapsed } from "../runs/elapsed";
-import type { Column } from "./columns";
+import type { Column, TableRow } from "./columns";
 import { Editable } from "./editor";
-import { tagsIn, type RunActions, type Saved, type Texts } from "./useRunActions";
+import { isShortened, tagsIn, type RunActions, type Saved, type Texts } from "./useRunActions";
 
 interface Props {
-  run: RunRow | null;
+  run: TableRow | null;
   row: number;
   active: boolean;
   columns: readonly Column[];
@@ -71,9 +71,17 @@ export function Row({ run, row, active, columns, selected, select, open, actions
 }
 
 interface CellProps {
-  run: RunRow;
+  run: TableRow;
   tabIndex: number;
   actions: RunActions;
+}
+
+/** Return a function that reads the whole of a text of a run. */
+function reader(run: TableRow, actions: RunActions, text: (texts: Texts) => string): () => Promise<string | null> {
+  return async () => {
+    const texts = await actions.texts(run);
+    return texts && text(texts);
+  };
 }
 
 /** Return whether a text was saved, or the text that someone else has saved in the meantime. */
@@ -81,14 +89,15 @@ function outcome(saved: Saved, text: (texts: Texts) => string): boolean | string
   return typeof saved === "boolean" ? saved : text(saved);
 }
 
-function NameCell(props: Omit<CellProps, "run"> & { run: RunRow | null; children: JSX.Element }): JSX.Element {
+function NameCell(props: Omit<CellProps, "run"> & { run: TableRow | null; children: JSX.Element }): JSX.Element {
   const { trans } = usePanelContext();
   const { run, tabIndex, actions, children } = props;
   const label = run ? trans.__("Name of %1", title(run)) : trans.__("Loading…");
   const save = async (name: string, before: string) =>
     run !== null && outcome(await actions.edit(run, { name: name.trim() }, { name: before }), (texts) => texts.name);
+  const load = run && isShortened(run.name) ? reader(run, actions, ({ name }) => name) : undefined;
   return (
-    <Editable {...{ label, tabIndex, save }} value={run?.name ?? ""} disabled={!run}>
+    <Editable {...{ label, tabIndex, load, save }} value={run?.name ?? ""} disabled={!run}>
       {children}
     </Editable>
   );
@@ -119,11 +128,13 @@ function Cell({ column, run, ...props }: CellProps & { column: Column }): JSX.El
 
 function Tags({ run, tabIndex, actions }: CellProps): JSX.Element {
   const { trans } = usePanelContext();
-  const save = async (text: string, before: string) =>
-    outcome(await actions.edit(run, { tags: tagsIn(text) }, { tags: tagsIn(before) }), ({ tags }) => tags.join(", "));
+  const text = ({ tags }: Pick<Texts, "tags">) => tags.join(", ");
+  const save = async (next: string, before: string) =>
+    outcome(await actions.edit(run, { tags: tagsIn(next) }, { tags: tagsIn(before) }), text);
+  const load = isShortened(text(run)) ? reader(run, actions, text) : undefined;
   const label = trans.__("Tags of %1, separated by commas", title(run));
   return (
-    <Editable {...{ label, tabIndex, save }} value={run.tags.join(", ")}>
+    <Editable {...{ label, tabIndex, load, save }} value={text(run)}>
       {run.tags.map((tag) => (
         <span key={tag} className="fd-tag" title={tag}>
           {tag}
@@ -135,9 +146,10 @@ function Tags({ run, tabIndex, actions }: CellProps): JSX.Element {
 
 function Notes({ run, tabIndex, actions }: CellProps): JSX.Element {
   const { trans } = usePanelContext();
-  const load = () => actions.notes(run);
+  const text = ({ notes }: Texts) => notes;
+  const load = reader(run, actions, text);
   const save = async (notes: string, before: string) =>
-    outcome(await actions.edit(run, { notes }, { notes: before }), (texts) => texts.notes);
+    outcome(await actions.edit(run, { notes }, { notes: before }), text);
   return (
     <Editable label={trans.__("Notes of %1", title(run))} value={run.notes} lines {...{ tabIndex, load, save }}>
       <span title={run.notes}>{run.notes}</span>
@@ -146,7 +158,7 @@ function Notes({ run, tabIndex, actions }: CellProps): JSX.Element {
 }
 
 function Buttons({ run, tabIndex, actions }: CellProps): JSX.Element {
-  const { trans, openNotebook } = usePanelContext();
+  const { trans } = usePanelContext();
   return (
     <>
       {run.notebook && (
@@ -156,7 +168,7 @@ function Buttons({ run, tabIndex, actions }: CellProps): JSX.Element {
           tabIndex={tabIndex}
           title={run.notebook}
           aria-label={trans.__("Open the notebook of %1", title(run))}
-          onClick={() => openNotebook(run, run.cell)}
+          onClick={() => void actions.openNotebook(run)}
         >
           {trans.__("Notebook")}
         </button>

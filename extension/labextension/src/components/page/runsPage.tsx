@@ -5,18 +5,19 @@ import { useState, type JSX } from "react";
 import { useSessionState } from "../../hooks";
 import { usePanelContext } from "../context";
 import { Problems } from "../panel";
+import { Empty } from "../parts";
 import { Compare } from "../runs/compare";
 import { RunDetailView } from "../runs/run";
 import { Differences } from "./differences";
-import { FIRST_CHOICE, TableView } from "./tableView";
-import { useChoices, type Store } from "./useChoices";
+import { TableView, type Selection } from "./tableView";
+import { useKept, type Store } from "./useKept";
 
 export function RunsPage({ store }: { store: Store | null }): JSX.Element {
   const { trans } = usePanelContext();
   // The ids of the runs that are shown, which do not contain spaces. The table is shown if there is none.
   const [shown, setShown] = useSessionState("page", "");
-  const [choice, setChoice] = useState(FIRST_CHOICE);
-  const [choices, choose] = useChoices(store);
+  const [kept, keep] = useKept(store);
+  const [selected, setSelected] = useState<Selection>(new Map());
   const [opened, setOpened] = useState(false);
   const [previous, setPrevious] = useState<string | null>(null);
   const ids = shown.split(" ").filter(Boolean);
@@ -34,7 +35,8 @@ export function RunsPage({ store }: { store: Store | null }): JSX.Element {
       <Problems />
       <div className="fd-page-content">
         <h2>{trans.__("Runs")}</h2>
-        {ids.length === 0 && <TableView {...{ choice, setChoice, choices, choose, previous, open }} />}
+        {ids.length === 0 && !kept && <Empty title={trans.__("Loading…")} />}
+        {ids.length === 0 && kept && <TableView {...{ kept, keep, selected, setSelected, previous, open }} />}
         {ids.length === 1 && <RunDetailView key={id} id={id} focus={opened} close={close} unfolded />}
         {ids.length > 1 && (
           <Compare ids={ids} close={close} unfolded>

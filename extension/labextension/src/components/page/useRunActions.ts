@@ -19,22 +19,28 @@ export interface Texts {
 export type Saved = boolean | Texts;
 
 export interface RunActions {
-  /** Return all notes of a run, of which a row has only the beginning, or null if they cannot be read. */
-  notes(run: RunRow): Promise<string | null>;
+  /** Return the whole texts of a run, of which a row may have only the beginning, or null if they cannot be read. */
+  texts(run: RunRow): Promise<Texts | null>;
   /** Save a change of texts that the user has seen as `before`. */
   edit(run: RunRow, edit: Partial<RunTexts>, before: Partial<RunTexts>): Promise<Saved>;
+  /** Open the notebook of a run at the cell that has started the run. */
+  openNotebook(run: RunRow): Promise<void>;
   /** Delete runs after the user has confirmed it. */
   remove(runs: readonly RunRow[]): Promise<void>;
 }
 
 /** Return the actions. After each change, `changed` is called with the ids of the runs that were deleted. */
 export function useRunActions(changed: (deleted: readonly string[]) => void): RunActions {
-  const { model, trans, confirm } = usePanelContext();
-  const texts = async ({ id }: RunRow): Promise<Texts | null> => {
-    const whole = await model.attempt(() => model.api.run(id));
+  const { model, trans, confirm, ...context } = usePanelContext();
+  const detail = ({ id }: RunRow) => model.attempt(() => model.api.run(id));
+  const texts = async (run: RunRow): Promise<Texts | null> => {
+    const whole = await detail(run);
     return whole && { name: whole.summary.name, tags: whole.tags, notes: whole.notes };
   };
-  const notes = async (run: RunRow) => (await texts(run))?.notes ?? null;
+  const openNotebook = async (run: RunRow) => {
+    const whole = isShortened(run.notebook) ? (await detail(run))?.summary : run;
+    if (whole) context.openNotebook(whole, whole.cell);
+  };
   const edit = async (run: RunRow, change: Partial<RunTexts>, before: Partial<RunTexts>): Promise<Saved> => {
     const codes: string[] = [];
     const saved = await model.attempt(() =>
@@ -60,7 +66,12 @@ export function useRunActions(changed: (deleted: readonly string[]) => void): Ru
     for (const { id } of runs) if (await model.attempt(() => model.api.deleteRun(id))) deleted.push(id);
     changed(deleted);
   };
-  return { notes, edit, remove };
+  return { texts, edit, openNotebook, remove };
+}
+
+/** Return whether a text of a row may be only the beginning of the whole text. */
+export function isShortened(text: string): boolean {
+  return text.endsWith("…");
 }
 
 /** Return the tags in a text that separates them with commas, each tag once. */

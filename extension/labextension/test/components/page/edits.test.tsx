@@ -35,6 +35,29 @@ test("the user edits all of the notes, of which a row has only the beginning", a
   expect(harness.requests).toContain(`editRun ${JSON.stringify(first.id)} ${edit} ${before}`);
 });
 
+test.each([
+  ["Name of first-c…", { name: "first-c…" }, "first-cnn", { name: "better" }, { name: "first-cnn" }],
+  [
+    "Tags of first-cnn, separated by commas",
+    { tags: ["a", "…"] },
+    "a, b, c",
+    { tags: ["better"] },
+    { tags: ["a", "b", "c"] },
+  ],
+])(
+  "the user edits the whole of %s, of which a row has only the beginning",
+  async (label, shown, whole, edit, before) => {
+    await open(() => ({ ...table, runs: [{ ...first, ...shown }] }));
+    harness.answers["run"] = () => ({ ...detail, tags: ["a", "b", "c"] });
+    await harness.click("button", `Edit: ${label}`);
+    expect((harness.get("textbox", label) as HTMLInputElement).value).toBe(whole);
+    await harness.type("textbox", label, "better");
+    await press(document.activeElement, "Enter");
+    const [sent, seen] = [edit, before].map((texts) => JSON.stringify(texts));
+    expect(harness.requests).toContain(`editRun ${JSON.stringify(first.id)} ${sent} ${seen}`);
+  },
+);
+
 test("notes that cannot be read are not edited", async () => {
   await open(named("one"));
   harness.answers["run"] = () => {

@@ -16,11 +16,12 @@ import {
   NEWEST,
   open,
   press,
-  renew,
   request,
   rows,
   table,
 } from "./tablePage";
+
+const valuesOf = (name: string) => ["last", "lowest", "highest"].map((part) => `series.${name}.${part}`);
 
 test("of 5,000 runs only the visible rows are in the page, and only their parts are fetched", async () => {
   await open();
@@ -46,7 +47,11 @@ test("the last row is reached with a key, fetched, and keeps the focus", async (
 });
 
 test("there is a column for each hyper-parameter and for the last and the best value of each series", async () => {
-  await open(() => ({ ...table, series: ["loss", "val_accuracy"] }));
+  await open(() => ({
+    ...table,
+    series: ["loss", "val_accuracy"],
+    defaults: [...table.defaults, ...valuesOf("val_accuracy")],
+  }));
   const columns = ["lr", "nesterov", "optimizer", "loss, last", "loss, lowest"];
   const more = ["val_accuracy, last", "val_accuracy, highest"];
   expect(heads().slice(5, -4)).toEqual([...columns, ...more]);
@@ -54,7 +59,7 @@ test("there is a column for each hyper-parameter and for the last and the best v
 });
 
 test("a click on a header sorts by the column, the better runs first, and another click reverses it", async () => {
-  await open(() => ({ ...table, series: ["accuracy"] }));
+  await open(() => ({ ...table, series: ["accuracy"], defaults: valuesOf("accuracy") }));
   await harness.click("button", "accuracy, highest");
   const column = "series.accuracy.highest";
   expect(asked().at(-1)).toBe(request(ALL, { column, descending: true }, 0));
@@ -62,17 +67,6 @@ test("a click on a header sorts by the column, the better runs first, and anothe
   expect(asked().at(-1)).toBe(request(ALL, { column, descending: false }, 0));
   const sorted = harness.root.querySelectorAll("[aria-sort]");
   expect([...sorted].map((head) => head.getAttribute("aria-sort"))).toEqual(["ascending"]);
-});
-
-test("the server applies the filter by tag", async () => {
-  jest.useFakeTimers();
-  await open();
-  await harness.type("combobox", "Filter by tag", "baseline");
-  await act(async () => {
-    await jest.advanceTimersByTimeAsync(1000);
-  });
-  jest.useRealTimers();
-  expect(asked().at(-1)).toBe(request({ ...ALL, tag: "baseline" }, NEWEST, 0));
 });
 
 test("the table is fetched again when the runs change", async () => {
@@ -143,16 +137,11 @@ test("the answer to a question about another order is dropped", async () => {
   expect(shownNames()).toEqual(["by status"]);
 });
 
-test("the chosen columns are kept", async () => {
-  await open();
-  await harness.click("checkbox", "Notes");
-  await harness.click("checkbox", "loss, highest");
-  expect(heads()).not.toContain("Notes");
-  harness.close();
-  renew();
-  await open();
-  expect(heads()).not.toContain("Notes");
-  expect(heads()).toContain("loss, highest");
+test("the notebook of a run is opened also if the row has only the beginning of its path", async () => {
+  await open(() => ({ ...table, runs: [{ ...first, notebook: "work/very-lo…" }] }));
+  await harness.click("button", "Open the notebook of first-cnn");
+  const { summary } = example<wire.RunDetail>("run-detail");
+  expect(harness.openNotebook).toHaveBeenCalledWith(summary, summary.cell);
 });
 
 test("texts of users are never markup", async () => {

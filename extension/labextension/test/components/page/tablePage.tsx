@@ -14,7 +14,8 @@ export const first = table.runs[0] as wire.RunRow;
 export const MANY = 5000;
 export const ALL = { text: "", status: "", cluster: "", tag: "" };
 export const NEWEST = { column: "started", descending: true };
-const kept = new Map<string, unknown>();
+/** What JupyterLab's state database contains. */
+export const kept = new Map<string, unknown>();
 const store = {
   fetch: (key: string) => Promise.resolve(kept.get(key)) as Promise<undefined>,
   save: (key: string, value: unknown) => Promise.resolve(kept.set(key, value)),
@@ -26,7 +27,7 @@ const many = Array.from({ length: MANY }, (_, n): wire.RunRow => {
   return { ...first, id: `run-${n}`, name: `name-${n}`, status: "finished", goes_on: false };
 });
 
-function page(_: unknown, __: unknown, offset: number, limit: number): wire.RunTable {
+function page(_: unknown, __: unknown, ___: unknown, offset: number, limit: number): wire.RunTable {
   return { ...table, runs: many.slice(offset, offset + limit), offset, total: MANY };
 }
 
@@ -65,8 +66,8 @@ export const named = (...names: string[]) => {
 export const rows = () => [...harness.root.querySelectorAll<HTMLElement>("tbody tr:not([aria-hidden])")];
 export const heads = () => [...harness.root.querySelectorAll("thead th")].map((head) => head.textContent);
 export const asked = () => harness.requests.filter((one) => one.startsWith("table"));
-export const request = (filter: object, sort: object, offset: number) =>
-  `table ${JSON.stringify(filter)} ${JSON.stringify(sort)} ${offset} ${PAGE}`;
+export const request = (filter: object, sort: object, offset: number, added: readonly string[] = []) =>
+  `table ${[filter, sort, added].map((one) => JSON.stringify(one)).join(" ")} ${offset} ${PAGE}`;
 
 export async function press(element: Element | null, key: string): Promise<void> {
   await act(async () => {

@@ -159,7 +159,7 @@ async def test_a_full_disk_keeps_no_text_but_stops_no_action(service: str, tmp_p
         answer = await ask(f"{service}/{action}", user="ada", text="Bye.")
         assert answer.code == 303
         page = await ask(f"{service}{answer.headers['Location']}")
-        kept = "for the user is not kept (Not a directory). Check the free space for the hub's state."
+        kept = "for the user is not kept (File exists). Check the free space for the hub's state."
         assert page.body.decode() == f"Beware. {outcome} {kept}"
 
 

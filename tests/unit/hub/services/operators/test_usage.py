@@ -118,7 +118,7 @@ def test_the_dashboard_uses_only_metrics_that_exist(users: list[User]) -> None:
     assert ours - used == set()
 
 
-def test_the_dashboard_is_one_that_grafana_loads() -> None:
+def test_the_panels_of_the_dashboard_have_unique_ids_places_and_queries() -> None:
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     assert (dashboard["id"], dashboard["uid"]) == (None, "farandole")
     assert dashboard["schemaVersion"] >= 39

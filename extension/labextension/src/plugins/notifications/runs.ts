@@ -4,12 +4,12 @@ import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Notification, type ICommandPalette } from "@jupyterlab/apputils";
 import type { ISettingRegistry } from "@jupyterlab/settingregistry";
 
-import { duration, title } from "../format";
-import type { Translator } from "../i18n";
-import { Commands, Plugins } from "../ids";
-import type { IPanelModel } from "../state/model";
-import { RunFollower, type RunEvent, type RunEventKind } from "../state/runEvents";
-import { askForPermission, browserPermission, refusalText, showInBrowser } from "./browserNotifications";
+import { duration, title } from "../../format";
+import type { Translator } from "../../i18n";
+import { Commands, Plugins } from "../../ids";
+import type { IPanelModel } from "../../state/model";
+import { RunFollower, type RunEvent, type RunEventKind } from "../../state/runEvents";
+import { askForPermission, browserPermission, refusalText, showInBrowser } from "./browser";
 
 /** The settings in `schema/notifications.json`, which describes them. */
 export type NotificationSettings = Readonly<Record<RunEventKind, boolean>> & {

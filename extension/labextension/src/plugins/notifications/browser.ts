@@ -1,6 +1,6 @@
 /** Notifications that the browser shows outside of the page. */
 
-import type { Translator } from "../i18n";
+import type { Translator } from "../../i18n";
 
 /** Whether the browser shows notifications of this page, and otherwise why not. */
 export type BrowserPermission = "granted" | "default" | "denied" | "insecure" | "unsupported";

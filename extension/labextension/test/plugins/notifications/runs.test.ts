@@ -7,14 +7,14 @@ import { Signal } from "@lumino/signaling";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { ENGLISH } from "../../src/i18n";
-import { Commands } from "../../src/ids";
-import { refusalText } from "../../src/plugins/browserNotifications";
-import { addNotifications, DEFAULTS } from "../../src/plugins/notifications";
-import type { IPanelModel } from "../../src/state/model";
-import { EMPTY, type PanelState } from "../../src/state/reducer";
-import type * as wire from "../../src/wire";
-import { example } from "../examples";
+import { ENGLISH } from "../../../src/i18n";
+import { Commands } from "../../../src/ids";
+import { refusalText } from "../../../src/plugins/notifications/browser";
+import { addNotifications, DEFAULTS } from "../../../src/plugins/notifications/runs";
+import type { IPanelModel } from "../../../src/state/model";
+import { EMPTY, type PanelState } from "../../../src/state/reducer";
+import type * as wire from "../../../src/wire";
+import { example } from "../../examples";
 
 interface Shown {
   actions: { label: string; callback(): void }[];
@@ -111,7 +111,7 @@ afterEach(() => {
 });
 
 test("the defaults are those of the schema", () => {
-  const schema = JSON.parse(readFileSync(join(__dirname, "../../schema/notifications.json"), "utf8")) as {
+  const schema = JSON.parse(readFileSync(join(__dirname, "../../../schema/notifications.json"), "utf8")) as {
     properties: Record<string, { default: unknown }>;
   };
   expect(Object.fromEntries(Object.entries(schema.properties).map(([name, one]) => [name, one.default]))).toEqual(

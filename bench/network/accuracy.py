@@ -21,8 +21,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from farandole import Cluster
-from farandole.ranks.training.sync.prediction import BITS
-from farandole.ranks.training.sync.trial import STEPS as TRIAL_STEPS
+from farandole.ranks.training.sync.choice.prediction import BITS
+from farandole.ranks.training.sync.choice.trial import STEPS as TRIAL_STEPS
 
 from bench.network import parameters
 from bench.notebook import silence

@@ -223,11 +223,15 @@ def check_usage(record: dict[str, Any]) -> None:
 
 
 def checked_sync(record: Any) -> dict[str, Any]:
-    """Return the figures in a record of a mode of `fd.sync`. Raises ValueError if a value has another type."""
+    """Return the figures in a record of a mode of `fd.sync`. Only the time spent waiting may be None.
+
+    Raises ValueError if a value has another type.
+    """
     if not isinstance(record, dict):
         raise ValueError(f"a record of a sync mode must be an object, not {reprlib.repr(record)}")
     figures = {name: record.get(name) for name in ("mode", "waiting", "bytes_per_step", "staleness")}
-    mode, *numbers = figures.values()
+    known = {name: value for name, value in figures.items() if (name, value) != ("waiting", None)}
+    mode, *numbers = known.values()
     if not isinstance(mode, str) or not all(map(is_number, numbers)):
         raise ValueError(f"a record of a sync mode must have a text and three numbers, not {reprlib.repr(figures)}")
     return figures

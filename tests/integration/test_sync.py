@@ -62,6 +62,20 @@ def test_a_local_run_keeps_its_figures(cluster, backend):
 
 
 @pytest.mark.parametrize("backend", ["torch", "horovod"])
+@pytest.mark.parametrize(
+    ("sync", "mode", "size"),
+    [("'step'", "step", 4 * PARAMETERS), ("fd.sync.compressed('fp16')", "compressed, fp16", 2 * PARAMETERS)],
+)
+def test_a_run_that_averages_gradients_keeps_its_figures(cluster, backend, sync, mode, size):
+    run, _, difference = train(cluster, backend, sync)
+    assert difference == 0
+    assert set(run.info.sync) == {0, 1}
+    for figures in run.info.sync.values():
+        assert (figures["mode"], figures["bytes_per_step"], figures["staleness"]) == (mode, size, 0)
+        assert 0 <= figures["waiting"] <= 1
+
+
+@pytest.mark.parametrize("backend", ["torch", "horovod"])
 def test_auto_says_what_it_chooses(cluster, backend):
     run, _, difference = train(cluster, backend, "fd.sync.auto()")
     assert difference == 0

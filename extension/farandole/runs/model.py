@@ -56,10 +56,10 @@ class RunInfo:
     warnings: tuple[str, ...] = ()
     """Those notices that report a loss, a hang or a failure. Runs of older releases have none."""
     sync: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What the mode of ``fd.prepare(sync=...)`` costs each rank, by rank. Empty for the mode ``step``.
+    """What the mode of ``fd.prepare(sync=...)`` costs each rank, by rank.
 
-    The values are ``mode``, ``waiting`` (a share of the time, from 0 to 1), ``bytes_per_step`` and ``staleness``, in
-    steps.
+    The values are ``mode``, ``waiting`` (a share of the time, from 0 to 1, or None if it is not known),
+    ``bytes_per_step`` and ``staleness``, in steps.
     """
     resumed_from: str | None = None
     """Id of the run from whose checkpoint this run continued, or None."""

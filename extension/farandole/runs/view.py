@@ -60,7 +60,7 @@ def _sync_view(figures: Mapping[int, Mapping[str, Any]], size: int) -> dict[str,
         return None
     return {
         "mode": ranks[0]["mode"],
-        "waiting": short(max(one["waiting"] for one in ranks)),
+        "waiting": short(max((one["waiting"] for one in ranks if one["waiting"] is not None), default=None)),
         # Each term is divided, because the sum of the largest numbers would be infinite.
         "bytes_per_step": round(sum(one["bytes_per_step"] / len(ranks) for one in ranks)),
         "staleness": round(max(one["staleness"] for one in ranks)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from farandole.ranks.training.sync.choice.prediction import Conditions
+from farandole.ranks.training.sync.choice.trial import _sentence
 from farandole.ranks.training.sync.modes import PAYLOADS, Local
-from farandole.ranks.training.sync.prediction import Conditions
-from farandole.ranks.training.sync.trial import _sentence
 
 from bench.network import accuracy
 

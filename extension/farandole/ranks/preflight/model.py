@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.getipython import get_ipython
 
 from farandole.exceptions import UsageError
-from farandole.ranks.training.sync.prediction import Conditions, predictions
+from farandole.ranks.training.sync.choice.prediction import Conditions, predictions
 from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def measure(model: str, batch: str) -> dict[str, Any]:
 
 
 def predict(figures: Mapping[str, float], ranks: int, overheads: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Return a row for each mode, as `farandole.ranks.training.sync.prediction.predictions` does.
+    """Return a row for each mode, as `farandole.ranks.training.sync.choice.prediction.predictions` does.
 
     ``figures`` has the keys ``step`` and ``forward`` (seconds), ``all_reduce`` (seconds) and ``bytes``.
     """
@@ -62,7 +62,7 @@ def _variable(name: str) -> Any:
 def _measure(model: Any, batch: Any, name: str) -> dict[str, Any]:
     import torch
 
-    from farandole.ranks.training.sync.trial import overheads
+    from farandole.ranks.training.sync.choice.trial import overheads
 
     if isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
         model = model.module

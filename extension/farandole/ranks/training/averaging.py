@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from farandole.ranks.training.sync import gradients
 from farandole.ranks.world import world
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class _Averaging:
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
-        self._wait()
+        with gradients.blocked(self._optimizer):
+            self._wait()
         # Otherwise step() would warn that the user has called synchronize().
         self._optimizer._synchronized = False
         self._done = True
@@ -115,5 +117,7 @@ class _Averaging:
     def _synchronize(self) -> None:
         """Average the gradients that no backward pass has averaged, e.g. gradients that the user's code has set."""
         if not self._done:
-            self._wait()
+            with gradients.blocked(self._optimizer):
+                self._wait()
         self._done = False
+        gradients.end_step(self._optimizer)

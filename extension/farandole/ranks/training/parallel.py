@@ -16,7 +16,7 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
-from farandole.ranks.training.sync import attached, compression
+from farandole.ranks.training.sync import attached, compression, gradients
 from farandole.ranks.training.sync.modes import Asynchronous, Sync
 from farandole.ranks.world import collectives, membership
 
@@ -105,6 +105,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     model.to(context.device())
     if optimizer is not None:
         attached.detach(optimizer)  # an earlier run of the cell may have used another mode
+        gradients.stop(optimizer)
     if backend == "none":
         return model, optimizer
     if not context.outside():
@@ -117,8 +118,12 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
         attached.attach(model, optimizer, sync)
         return model, optimizer
     if backend == "horovod":
-        return model, _horovod_optimizer(model, optimizer, sync)
-    return _torch_model(model, find_unused_parameters, sync), optimizer
+        optimizer = _horovod_optimizer(model, optimizer, sync)
+    else:
+        model = _torch_model(model, find_unused_parameters, sync)
+    if optimizer is not None:
+        gradients.measure(model, optimizer, sync)
+    return model, optimizer
 
 
 def _refuse(model: nn.Module, optimizer: Any, backend: str, sync: Sync) -> None:

@@ -259,10 +259,10 @@ class RankRow(TypedDict):
 
 
 class SyncView(TypedDict):
-    """The costs of a mode of `fd.sync`. ``waiting`` is the largest share of a rank's time, and the bytes are a mean."""
+    """The costs of a mode of `fd.sync`. ``waiting`` is the largest known share of a rank's time; bytes are a mean."""
 
     mode: str
-    waiting: float
+    waiting: float | None
     bytes_per_step: int
     staleness: int
 

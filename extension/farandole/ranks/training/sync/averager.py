@@ -9,8 +9,8 @@ import torch
 
 from farandole.ranks import context
 from farandole.ranks.training.sync import exchange
+from farandole.ranks.training.sync.choice.prediction import carried
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
-from farandole.ranks.training.sync.prediction import carried
 from farandole.ranks.training.sync.vectors import ParameterVector
 
 

@@ -27,16 +27,17 @@ class Figures:
     """Adds up what a mode costs since the first step, and sends it to the driver every second.
 
     Attributes:
-        waited: seconds that this rank has waited.
+        waited: seconds that this rank has waited, or None if they are not known.
         sent: bytes that this rank has sent.
         staleness: steps between the start of the last exchange beside the training and the use of its result.
+        steps: steps since the start.
     """
 
     def __init__(self) -> None:
-        self.waited = 0.0
+        self.waited: float | None = 0.0
         self.sent = 0
         self.staleness = 0
-        self._steps = 0
+        self.steps = 0
         self._started: float | None = None
         self._shown = 0.0
 
@@ -47,7 +48,7 @@ class Figures:
         begun = time.perf_counter()
         yield
         finish_computing()
-        self.waited += time.perf_counter() - begun
+        self.waited = (self.waited or 0.0) + time.perf_counter() - begun
         self.staleness = staleness or self.staleness
 
     def begin_step(self) -> None:
@@ -55,27 +56,26 @@ class Figures:
         if self._started is None:
             self._started = time.perf_counter()
 
-    def end_step(self, mode: Sync) -> None:
-        """Count a step, and send the figures if the last ones are a second old."""
-        self._steps += 1
-        if time.perf_counter() - self._shown >= SECONDS_BETWEEN:
-            self.show(mode)
+    def end_step(self) -> bool:
+        """Count a step, and return whether the figures are to be sent, because the last ones are a second old."""
+        self.steps += 1
+        return time.perf_counter() - self._shown >= SECONDS_BETWEEN
 
     def show(self, mode: Sync) -> None:
         """Send the figures, unless there was no step."""
-        if self._started is None or not self._steps:
+        if self._started is None or not self.steps:
             return
         self._shown = time.perf_counter()
         reporter.send(self.record(mode, self._shown - self._started))
 
     def record(self, mode: Sync, elapsed: float) -> dict[str, Any]:
-        """Return a rank message with the figures of ``elapsed`` seconds. ``waiting`` is a share of them, 0 to 1."""
+        """Return a rank message with the figures of ``elapsed`` seconds. ``waiting`` is a share of them, or None."""
         return {
             "kind": Kind.SYNC,
             "rank": context.rank(),
             "time": time.time(),
             "mode": str(mode),
-            "waiting": min(1.0, self.waited / elapsed),
-            "bytes_per_step": self.sent / self._steps,
+            "waiting": None if self.waited is None else min(1.0, self.waited / elapsed),
+            "bytes_per_step": self.sent / self.steps,
             "staleness": self.staleness,
         }

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from farandole.ranks import context
 from farandole.ranks.training.sync.averager import Average, Averager
+from farandole.ranks.training.sync.choice.trial import Trial
 from farandole.ranks.training.sync.modes import Auto, Local
 from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.training.sync.training import Training
-from farandole.ranks.training.sync.trial import Trial
 from farandole.ranks.world import collectives
 
 if TYPE_CHECKING:

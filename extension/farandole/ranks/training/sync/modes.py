@@ -50,6 +50,9 @@ class Compressed(Sync):
         _check_choice("compressed", "method", self.method, COMPRESSIONS)
         _check_at_least("compressed", "rank", self.rank, 1)
 
+    def __str__(self) -> str:
+        return f"compressed, {self.method}" + f" rank {self.rank}" * (self.method == "powersgd")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Sync):

@@ -81,7 +81,8 @@ class Training(ABC):
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.steps += 1
         self._exchange_if_due(optimizer)
-        self._figures.end_step(self._mode)
+        if self._figures.end_step():
+            self._figures.show(self._mode)
 
     def _agree(self, **own: Any) -> list[dict[str, Any]]:
         """Return the values of all ranks, ordered by rank.

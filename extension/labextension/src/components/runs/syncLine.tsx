@@ -11,7 +11,7 @@ export function SyncLine({ view }: { view: RunView }): JSX.Element | null {
   if (!view.sync) return null;
   const { mode, waiting, bytes_per_step: sent, staleness } = view.sync;
   const facts = [
-    trans.__("waiting for the network %1", percent(100 * waiting)),
+    waiting !== null && trans.__("waiting for the network %1", percent(100 * waiting)),
     trans.__("%1 per step and rank", bytes(sent)),
     staleness > 0 && trans._n("%1 step late", "%1 steps late", staleness, number(staleness)),
   ];

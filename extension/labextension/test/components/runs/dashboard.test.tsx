@@ -71,6 +71,12 @@ test("what a mode of fd.sync costs is shown in one line", async () => {
   );
 });
 
+test("a share of waiting that is not known is left out", async () => {
+  const sync = { mode: "step", waiting: null, bytes_per_step: 3_000_000, staleness: 0 };
+  await show(changed({}, { sync }));
+  expect(text()).toContain("Averages: step · 3 MiB per step and rank");
+});
+
 test("a run in which no rank uses such a mode has no such line", async () => {
   await show(changed({}, { sync: null }));
   expect(text()).not.toContain("Averages:");

@@ -1,8 +1,8 @@
 """Predictions of the speed of each mode, and the choice of a mode."""
 
 import pytest
+from farandole.ranks.training.sync.choice.prediction import LONGEST_INTERVAL, Conditions, choose, predictions
 from farandole.ranks.training.sync.modes import PAYLOADS, Local
-from farandole.ranks.training.sync.prediction import LONGEST_INTERVAL, Conditions, choose, predictions
 
 FREE = dict.fromkeys(PAYLOADS, 0.0)
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from farandole.ranks import context, run
+from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, choose
 from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
-from farandole.ranks.training.sync.prediction import BITS, TARGET, Conditions, choose
 from farandole.ranks.world import collectives
 
 STEPS = 30

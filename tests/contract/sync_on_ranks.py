@@ -12,6 +12,7 @@ import farandole as fd
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks import context
 from farandole.ranks.state.state import State
 from farandole.ranks.training.sync.modes import Sync
 from farandole.ranks.world import collectives
@@ -148,6 +149,24 @@ def different_models_are_refused() -> None:
             optimizer.step()
 
 
+def wrappers_are_refused_after_prepare() -> None:
+    """Wrap the model or the optimizer after ``fd.prepare``, as examples of DDP and Horovod do."""
+    for sync in (local(), fd.sync.asynchronous(), fd.sync.auto()):
+        model: nn.Module = nn.Linear(4, 2)
+        model, optimizer, _ = fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), sync=sync)
+        if context.backend() == "torch":
+            with pytest.raises(UsageError, match="leave out DistributedDataParallel"):
+                nn.parallel.DistributedDataParallel(model)
+        else:
+            import horovod.torch as hvd
+
+            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+            model(torch.ones(4)).sum().backward()
+            with pytest.raises(UsageError, match="take the steps with the optimizer that fd.prepare has returned"):
+                optimizer.step()
+            optimizer.synchronize()  # Horovod has begun to average the gradients
+
+
 def the_schedule_is_that_of_rank_0() -> None:
     """Give each rank its own learning rate. The interval between averages is the same on all ranks."""
     parameter = nn.Parameter(torch.zeros(4))
@@ -224,6 +243,7 @@ CHECKS = (
     a_step_that_one_rank_leaves_out_counts,
     two_models_are_averaged,
     different_models_are_refused,
+    wrappers_are_refused_after_prepare,
     the_schedule_is_that_of_rank_0,
     asynchronous_ranks_learn,
     auto_chooses_the_same_mode_on_all_ranks,

@@ -16,7 +16,7 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
-from farandole.ranks.training.sync import attached, compression, gradients
+from farandole.ranks.training.sync import attached, compression, gradients, wrappers
 from farandole.ranks.training.sync.modes import Asynchronous, Sync
 from farandole.ranks.world import collectives, membership
 
@@ -60,7 +60,8 @@ class Parallel(DistributedDataParallel):
 
     def __init__(self, module: nn.Module, *, find_unused_parameters: bool, sync: Sync) -> None:
         options = NO_SYNC | compression.wrapper_options(sync)
-        super().__init__(module, find_unused_parameters=find_unused_parameters, **options)
+        with wrappers.admitted(module):
+            super().__init__(module, find_unused_parameters=find_unused_parameters, **options)
         self._sync = sync
         compression.register(self, sync)
 
@@ -106,6 +107,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     if optimizer is not None:
         attached.detach(optimizer)  # an earlier run of the cell may have used another mode
         gradients.stop(optimizer)
+        wrappers.admit(model, optimizer)
     if backend == "none":
         return model, optimizer
     if not context.outside():
@@ -156,7 +158,7 @@ def _horovod_optimizer(model: nn.Module, optimizer: Any, sync: Sync) -> Any:
     if optimizer is None:
         return None
     compressor = compression.horovod_compressor(sync)
-    if _averages_gradients(optimizer):  # wrapped by an earlier run of the cell
+    if wrappers.averages_gradients(optimizer):  # wrapped by an earlier run of the cell
         optimizer._compression = compressor
         return optimizer
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -166,11 +168,6 @@ def _horovod_optimizer(model: nn.Module, optimizer: Any, sync: Sync) -> Any:
     # Horovod creates a new optimizer over the same groups, so state loaded from a checkpoint has to be copied to it.
     wrapped.state.update(optimizer.state)
     return wrapped
-
-
-def _averages_gradients(optimizer: Any) -> bool:
-    """Return whether Horovod averages the gradients of this optimizer."""
-    return hasattr(optimizer, "_allreduce_delay")
 
 
 def _refuse_without_steps(optimizer: Any, sync: Sync) -> None:
@@ -187,7 +184,7 @@ def _refuse_other_averages(model: nn.Module, optimizer: Any) -> None:
             "fd.prepare: the model is wrapped in DistributedDataParallel, which averages the gradients of each step; "
             "pass the model itself."
         )
-    if _averages_gradients(optimizer):
+    if wrappers.averages_gradients(optimizer):
         raise UsageError(
             "fd.prepare: Horovod averages the gradients of this optimizer in each step; create a new optimizer in the "
             "cell, and pass that one."

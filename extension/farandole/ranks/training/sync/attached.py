@@ -14,6 +14,7 @@ from farandole.ranks.training.sync.local_training import LocalTraining
 from farandole.ranks.training.sync.modes import Asynchronous, Auto, Local
 from farandole.ranks.training.sync.server.asynchronous_training import AsynchronousTraining
 from farandole.ranks.training.sync.training import Training
+from farandole.ranks.training.sync.wrappers import refuse
 
 Own = Asynchronous | Auto | Local
 """The modes in which each rank trains on its own."""
@@ -22,10 +23,11 @@ _attached: weakref.WeakKeyDictionary[Optimizer, Training] = weakref.WeakKeyDicti
 
 
 def attach(model: nn.Module, optimizer: Optimizer, mode: Own) -> None:
-    """Average the parameters of ``optimizer`` between its steps. This replaces earlier averages."""
+    """Average the parameters of ``optimizer`` between its steps, in place of earlier averages. Refuse any others."""
     detach(optimizer)
     if any(group["params"] for group in optimizer.param_groups):
         _count_skipped_steps()
+        refuse(model, optimizer, mode)
         _attached[optimizer] = (
             AsynchronousTraining(optimizer, mode)
             if isinstance(mode, Asynchronous)

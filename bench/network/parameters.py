@@ -4,6 +4,8 @@ Two cores stand for three machines with a GPU each. A step computes for 180 ms i
 on such a GPU, so the links carry a quarter of a gigabit, which keeps the ratio of computation to traffic.
 """
 
+from farandole.ranks.training.sync.choice.gaps import LIMIT_POINTS
+
 HOSTS = 3
 MEGABITS = 250.0
 """The speed of each link in each direction, in megabits per second."""
@@ -53,7 +55,7 @@ ACCURACY_MODES = {
     "asynchronous": "fd.sync.asynchronous(every=16)",
 }
 """The modes whose accuracies are compared."""
-GAP_POINTS = 2.0
+GAP_POINTS = LIMIT_POINTS
 TIME_TO_ACCURACY = 0.45
 """The limit for all hosts. For fewer hosts, the time is measured without a limit."""
 T_95 = 2.262

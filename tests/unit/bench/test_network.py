@@ -45,6 +45,9 @@ def test_the_bench_trains_in_the_mode_that_auto_has_chosen(tmp_path, monkeypatch
 
 def test_auto_says_if_no_mode_is_fast_enough():
     sentence = _sentence(CONDITIONS, Local(every=1, delay=0, payload="fp32"), SIZE)
-    assert sentence.endswith("in 32 bits, which is the fastest mode, with 0.10 of the speed")
+    assert sentence.endswith(
+        "in 32 bits, which is the fastest mode with a published accuracy gap of at most 2 points, "
+        "with 0.10 of the speed"
+    )
     fast = Local(every=16, delay=6, payload="int4")
     assert "fastest" not in _sentence(CONDITIONS, fast, SIZE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from farandole.ranks.training.sync.choice import gaps
 from farandole.ranks.training.sync.modes import PAYLOADS, Asynchronous, Local, default_delay
 
 TARGET = 0.95
@@ -55,11 +56,11 @@ class Conditions:
 def choose(conditions: Conditions, target: float = TARGET) -> Local:
     """Return the mode with the most frequent averages that has the ``target`` efficiency, or else the fastest mode.
 
+    Only modes whose published gap in accuracy is small enough are considered. See `gaps.within_limit`.
     Of modes with the same interval, the one with the least delay is chosen, and then the one with the most precise
     payload, because a late average costs more accuracy than a rounded one.
     """
-    modes = list(_candidates())
-    rated = [(_efficiency(conditions, mode), mode) for mode in modes]
+    rated = [(_efficiency(conditions, mode), mode) for mode in _candidates() if gaps.within_limit(mode)]
     for efficiency, mode in rated:
         if efficiency >= target:
             return mode

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -25,6 +27,10 @@ EPOCHS = 3
 local = functools.partial(fd.sync.local, warmup=0)
 """The mode ``local`` without its warm-up, which would be as long as these trainings."""
 SAMPLES = 70
+LOSE_SERVER = "--lose-server"
+"""The argument with which only the loss of the parameter server is tested."""
+STEPS_BEFORE_KILL = 20
+LOST_SECONDS = 30
 EXACT: dict[str, Sync | str] = {
     "step": "step",
     "every-step": local(every=1, payload="fp32"),
@@ -239,6 +245,35 @@ def auto_chooses_the_same_mode_on_all_ranks() -> None:
     )
 
 
+def survives_the_parameter_server(folder: Path) -> None:
+    """Kill rank 0, which holds the parameter server, after an exchange. Write the error that the other ranks get."""
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    sync = fd.sync.asynchronous(every=2, payload="fp32")
+    _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=sync)
+    for _ in range(STEPS_BEFORE_KILL):
+        take_step(parameter, optimizer)
+    collectives.gather_bytes(b"")  # all ranks have exchanged changes before one is lost
+    if fd.rank() == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(ConnectionError) as error:
+        step_until(parameter, optimizer, time.monotonic() + LOST_SECONDS)
+    assert torch.isfinite(parameter).all()
+    with pytest.raises(ConnectionError):  # later exchanges fail at once, too
+        fd.sync.finish(optimizer)
+    (folder / f"lost.{fd.rank()}").write_text(f"{error.type.__name__}: {error.value}")
+
+
+def take_step(parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
+    parameter.grad = parameter.detach() - fd.rank()
+    optimizer.step()
+
+
+def step_until(parameter: nn.Parameter, optimizer: torch.optim.Optimizer, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        take_step(parameter, optimizer)
+
+
 CHECKS = (
     a_step_that_one_rank_leaves_out_counts,
     two_models_are_averaged,
@@ -248,6 +283,12 @@ CHECKS = (
     asynchronous_ranks_learn,
     auto_chooses_the_same_mode_on_all_ranks,
 )
+
+
+def lose_server(folder: Path) -> None:
+    torch.set_num_threads(1)
+    form_world()
+    survives_the_parameter_server(folder)
 
 
 def main(folder: Path) -> None:
@@ -266,5 +307,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run = lose_server if LOSE_SERVER in sys.argv else main
+    run(Path(sys.argv[1]))
     end_process()

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from farandole.protocol import is_collective_failure
 
-from tests.contract.sync_on_ranks import CLOSE, EXACT
+from tests.contract.sync_on_ranks import CLOSE, EXACT, LOSE_SERVER
 from tests.contract.worlds import run, world
 
 
@@ -44,3 +45,15 @@ def test_ranks_have_equal_parameters_after_an_epoch(alone: Path, together: tuple
     # The model has been trained as the model of one process, though not by the same steps.
     start, expected = torch.load(alone / "step.0.pt"), first
     assert all(torch.dist(start[key], expected[key]) < 0.5 for key in start)
+
+
+@pytest.mark.parametrize("backend", ["torch", "horovod"])
+def test_a_rank_that_has_lost_the_parameter_server_fails_as_in_a_collective(tmp_path: Path, backend: str) -> None:
+    with world(backend, 3) as environments:
+        run(environments, "tests.contract.sync_on_ranks", tmp_path, LOSE_SERVER, killed={0})
+    for rank in (1, 2):
+        error = (tmp_path / f"lost.{rank}").read_text()
+        name, _, message = error.partition(": ")
+        assert message.startswith("the parameter server on rank 0 is gone"), error
+        # The driver then looks for the rank that has left, and an elastic run continues without it.
+        assert is_collective_failure(name, message), error

@@ -135,9 +135,9 @@ def _encoded_bytes(gradient: torch.Tensor, mode: Sync) -> int:
 
 def _waited(model: DistributedDataParallel, steps: int) -> float | None:
     """Return the seconds that this many backward passes have waited for averages, or None if none has been measured."""
-    logged: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    logged: dict[str, float] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
     try:
         waited = logged["avg_backward_comm_time"] - logged["avg_backward_compute_comm_overlap_time"]
     except KeyError:
         return None
-    return steps * max(0, waited) / 1e9
+    return steps * max(0.0, waited) / 1e9

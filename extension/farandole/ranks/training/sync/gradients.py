@@ -84,15 +84,16 @@ class GradientFigures:
             figures.waited = self._blocked if self._blocks else None
 
 
-def measure(model: nn.Module, optimizer: Optimizer, mode: Sync) -> None:
+def measure(model: nn.Module, optimizer: Any, mode: Sync) -> None:
     """Send what the averages of this model's gradients cost. This replaces earlier figures of the optimizer."""
     stop(optimizer)
     figures = _measured[optimizer] = GradientFigures(model, mode)
-    if isinstance(model, DistributedDataParallel):
+    # Some libraries have optimizers of other types, whose steps are not counted.
+    if isinstance(model, DistributedDataParallel) and isinstance(optimizer, Optimizer):
         figures.hook = optimizer.register_step_post_hook(figures.end_step)
 
 
-def stop(optimizer: Optimizer) -> None:
+def stop(optimizer: Any) -> None:
     """Send no more figures of this optimizer."""
     figures = _measured.pop(optimizer, None)
     if figures is not None and figures.hook is not None:

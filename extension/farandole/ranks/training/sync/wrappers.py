@@ -62,11 +62,11 @@ def refuse(model: nn.Module, optimizer: Optimizer, mode: Sync) -> None:
     _check_all_optimizers()
 
 
-def admit(model: nn.Module, optimizer: Optimizer) -> None:
-    """Admit wrappers again."""
+def admit(model: nn.Module, optimizer: Any) -> None:
+    """Admit wrappers again. The optimizer may be of a type without groups of parameters."""
     if isinstance(refusal := vars(model).get(READ_BY_WRAPPER), Refusal):
         _restore(model, refusal)
-    for group in optimizer.param_groups:
+    for group in getattr(optimizer, "param_groups", ()):
         for parameter in group["params"]:
             _refused.pop(parameter, None)  # type: ignore[no-untyped-call]
 

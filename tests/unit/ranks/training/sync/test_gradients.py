@@ -16,6 +16,10 @@ MODEL = nn.Sequential(nn.Linear(100, 50), nn.Linear(50, 2, bias=False))
 PARAMETERS = 100 * 50 + 50 + 50 * 2
 
 
+class OtherOptimizer:
+    """Has none of the methods of torch's optimizers."""
+
+
 @pytest.fixture
 def sent(monkeypatch):
     records = []
@@ -93,3 +97,11 @@ def test_a_share_that_has_not_been_measured_is_unknown(sent):
     [record] = sent
     assert record["waiting"] is None
     assert checked_sync(record)["waiting"] is None
+
+
+@pytest.mark.usefixtures("world_of_one")
+def test_steps_of_an_optimizer_of_another_type_are_not_counted(sent):
+    optimizer = OtherOptimizer()
+    gradients.measure(DistributedDataParallel(nn.Linear(4, 2)), optimizer, Step())
+    gradients.stop(optimizer)
+    assert sent == []

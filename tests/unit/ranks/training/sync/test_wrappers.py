@@ -39,14 +39,14 @@ class HorovodOptimizer(torch.optim.SGD):
 
 
 def test_a_wrapper_of_the_model_is_refused_when_it_is_created(prepared):
-    model, optimizer = prepared
+    model, _ = prepared
     with pytest.raises(UsageError, match=r"selected fd\.sync\.local for this model.*; leave out DistributedDataPar"):
         DistributedDataParallel(model)
     with wrappers.admitted(model):
         DistributedDataParallel(model)
     with pytest.raises(UsageError, match="leave out DistributedDataParallel"):
         DistributedDataParallel(model)
-    wrappers.admit(model, optimizer)
+    wrappers.admit(model, object())  # an optimizer without groups of parameters
     assert ATTRIBUTE not in vars(model)
     DistributedDataParallel(model)
 

@@ -145,9 +145,8 @@ class Notices:
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(self._path(user))
-        except BaseException:
+        finally:
             part.unlink(missing_ok=True)
-            raise
 
     @contextmanager
     def _changing(self, user: str, seconds: float | None = None) -> Iterator[None]:

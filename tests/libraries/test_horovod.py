@@ -21,7 +21,10 @@ RANKS = 2
 LEFT_OUT = {"test_horovod_reinit"}
 """Tests that need `hvd.shutdown`, see `horovod_outcomes.outcomes`."""
 AT_ONCE = 6
-"""The number of tests in a cell, and in a start of horovodrun. Tests leave operations behind that others wait for."""
+"""The number of tests that share a world: those of one cell, or of one start of horovodrun.
+
+Tests can leave pending operations behind, on which later tests in the same world would block.
+"""
 VARIABLES = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1", "HOROVOD_TIMELINE": "DYNAMIC"}
 """Horovod reads these when it is initialized. The tests set them too, but a world exists before a cell begins."""
 CELL = """

@@ -25,7 +25,7 @@ class Cache(Generic[Value]):
         self._read = read
         self._known: dict[str, tuple[Hashable, Value]] = {}
         self._checked: dict[str, RunInfo] = {}
-        """The infos that the runs had when their values were last read or found unchanged."""
+        """For each run, its record when its value was last read or checked."""
         self._background = Background()
 
     def get(self, info: RunInfo) -> Value | None:

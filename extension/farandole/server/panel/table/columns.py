@@ -1,4 +1,4 @@
-"""Sorts the runs of the table by a column, and gives the values of runs in columns."""
+"""Sorts the runs of the table by a column, and returns the values of each column."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LONG = {"name", "error", "notes", "notebook"}
 """The texts that may be long. Others take more bytes than `LONGEST_WORD` only in damaged files."""
 LONGEST_WORD = 66
 WHOLE_NAME = 80
-"""Names of runs keep at least this many characters, if these take at most four bytes each."""
+"""Minimum length to which the name of a run is shortened, in characters of at most four bytes."""
 MOST_NAMES = 500
 MOST_NAMES_BYTES = 20_000
 """Maximum number and size of the listed names of series, of hyper-parameters, and of tags."""
@@ -101,7 +101,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def listed(names: Iterable[str]) -> list[str]:
-    """Return the names in alphabetical order, without those that would make a page large."""
+    """Return the names in alphabetical order, up to the maximum number and size of a list."""
     found: list[str] = []
     left = MOST_NAMES_BYTES
     for name in sorted(set(names)):
@@ -115,7 +115,7 @@ def listed(names: Iterable[str]) -> list[str]:
 
 
 def listed_counts(counts: Counter[str]) -> Counter[str]:
-    """Return the counts of the listed names."""
+    """Return the number of runs for each name that `listed` returns."""
     return Counter({name: counts[name] for name in listed(counts)})
 
 

@@ -70,6 +70,10 @@ CELL_PLACE = "farandole_cell"
 """The metadata key for the place of a cell's code in the notebook: ``{"number": n, "lines_above": n}``. A rank uses it
 for its tracebacks."""
 
+NO_OUTPUT = "farandole_no_output"
+"""The metadata key of replies to requests during which a rank's kernel published nothing. The worker forwards such a
+reply without waiting for output."""
+
 WORLD_LEFT = "farandole_world_left"
 """The key among the values of a reply's expressions that says that the rank is no longer in its world."""
 

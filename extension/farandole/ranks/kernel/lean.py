@@ -5,14 +5,17 @@ This module patches objects of ipykernel in this process. The patches were writt
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from ipykernel import ipkernel
 from IPython.core.getipython import get_ipython
 
 from farandole.ranks.kernel.descriptors import DescriptorReader
+from farandole.ranks.kernel.early_replies import mark_early_replies
 
 
 def make_lean() -> None:
@@ -22,8 +25,7 @@ def make_lean() -> None:
         return
     # The driver is the only client, and it already has the code of the cell.
     kernel._publish_execute_input = _publish_nothing
-    # The worker's server notes each request when it forwards the request to the kernel.
-    kernel._publish_status = except_busy(kernel._publish_status)
+    publications = mark_early_replies(kernel)
     # This sleep before each reply gives output time to arrive, for which each flush below waits instead.
     kernel._execute_sleep = 0.0
     # The handlers discard records below this level, but the kernel would still create five of them for each cell.
@@ -31,31 +33,30 @@ def make_lean() -> None:
     for stream in (sys.stdout, sys.stderr):
         reader = DescriptorReader(stream)
         reader.take_over()
-        skip_empty_flushes(stream, reader.drain)
+        skip_empty_flushes(stream, reader.drain, publications.note)
+    # The kernel would inspect the same two signatures again for each cell.
+    ipkernel._accepts_parameters = remember(ipkernel._accepts_parameters)  # type: ignore[attr-defined]
 
 
-def except_busy(publish: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that publishes every status of a kernel except that the kernel is busy with a request."""
-
-    def publish_status(status: str, channel: str, parent: Any = None) -> None:
-        if status != "busy":
-            publish(status, channel, parent)
-
-    return publish_status
+def remember(accepts: Callable[[Any, list[str]], dict[str, bool]]) -> Callable[[Any, list[str]], dict[str, bool]]:
+    """Return a function that calls ``accepts`` only once for the same method and the same names of parameters."""
+    cached = functools.cache(lambda method, names: accepts(method, list(names)))
+    return lambda method, names: cached(method, tuple(names))
 
 
-def skip_empty_flushes(stream: Any, drain: Callable[[], None]) -> None:
+def skip_empty_flushes(stream: Any, drain: Callable[[], None], note: Callable[[], None]) -> None:
     """Make ``stream.flush`` do nothing if nothing has been written since the last flush.
 
     The kernel flushes both streams twice per cell, and each flush waits for the thread that publishes output. If the
     user's code has written output, a flush still waits for this thread. Each flush first calls ``drain``, which may
-    write to the stream.
+    write to the stream. ``note`` is called for each write.
     """
     write, flush, process = stream.write, stream.flush, os.getpid()
     written = True
 
     def note_and_write(text: str) -> Any:
         nonlocal written
+        note()
         try:
             return write(text)
         finally:

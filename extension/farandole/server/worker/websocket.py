@@ -14,7 +14,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from tornado.websocket import WebSocketClosedError
 
 from farandole.frames import INVALID, PROTOCOL, check_frame, check_parts, close_reason
-from farandole.protocol import RUN_MARK, Part
+from farandole.protocol import NO_OUTPUT, RUN_MARK, Part
 from farandole.reading import parse_json
 from farandole.server.journal.journal import Journal
 from farandole.server.journal.journals import Journals
@@ -27,7 +27,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
     - Small messages are sent without delay (TCP_NODELAY).
     - A cell without output causes one message instead of four, because the echo of the code and the busy and idle
       statuses are not forwarded. The reply is held back until the idle status arrives, so that the reply is always the
-      last message of a cell.
+      last message of a cell. The reply of a cell without output is forwarded at once.
     - The message that reports a kernel's death includes the cause.
     - Messages of a run are recorded in a `Journal`. If the driver disconnects during a run, the connection to the
       kernel stays open until the run ends, because the kernel sends replies only to the connection that made the
@@ -43,6 +43,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         super().__init__(**options)
         self._replies: dict[str, tuple[Any, list[bytes]]] = {}
         self._idle: set[str] = set()
+        self._answered: set[str] = set()
 
     @property
     def _journals(self) -> Journals:
@@ -104,26 +105,31 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """Forward a message from the driver to the kernel. An invalid message closes the connection."""
+        request = None
         try:
             check_frame(incoming_msg, self.subprotocol)
             if self.channels and self.subprotocol == PROTOCOL:
-                self._note_request(incoming_msg)
+                request = self._read_request(incoming_msg)
         except ValueError as exc:
             self.log.warning("refused a message of a driver: %s", exc)
             self.websocket_handler.close(INVALID, close_reason(exc))
-        else:
-            super().handle_incoming_message(incoming_msg)
-
-    def _note_request(self, frame: bytes) -> None:
-        """Note that the kernel is busy, which a rank's kernel does not report, and to which run the request belongs."""
-        _, start, parent, metadata, content, *_ = check_parts(frame)
-        header = json.loads(frame[start:parent])
-        if header["msg_type"] != "execute_request":
             return
-        self.multi_kernel_manager.note_status(self.kernel_id, header, "busy", observer=self)
-        self.kernel_manager.execution_state = "busy"
+        super().handle_incoming_message(incoming_msg)
+        if request is not None:
+            # Otherwise, the message would be sent in the next turn of the event loop.
+            self.channels["shell"].flush(zmq.POLLOUT)
+            # A rank's kernel does not report that it is busy.
+            self._note_state(request, "busy")
+
+    def _read_request(self, frame: bytes) -> dict[str, Any] | None:
+        """Return the header of a request to execute code, or None. Record the run to which the request belongs."""
+        _, start, parent, metadata, content, *_ = check_parts(frame)
+        header: dict[str, Any] = json.loads(frame[start:parent])
+        if header["msg_type"] != "execute_request":
+            return None
         if (mark := parse_json(frame[metadata:content], "the metadata").get(RUN_MARK)) is not None:
             self._journals.note_request(self.kernel_id, header["msg_id"], mark, self)
+        return header
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: Any) -> None:
         """Record a message from the kernel and forward it to the driver, except for messages that no driver needs."""
@@ -132,7 +138,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._note_activity()
         kind = json.loads(parts[0])["msg_type"]
         if kind == "execute_reply":
-            self._hold_reply(stream, parts)
+            self._take_reply(stream, parts)
         elif kind == "status":
             self._note_status(parts)
         elif kind != "execute_input":
@@ -166,29 +172,50 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._noted = time.monotonic()
             self.multi_kernel_manager.last_kernel_activity = self.kernel_manager.last_activity = utcnow()
 
-    def _hold_reply(self, stream: Any, parts: list[bytes]) -> None:
+    def _take_reply(self, stream: Any, parts: list[bytes]) -> None:
+        """Forward a reply if all output of this and earlier requests has arrived. Otherwise, hold it back."""
         request = json.loads(parts[1])["msg_id"]
         if request in self._idle:
             self._idle.remove(request)
             self._forward(stream.channel, "execute_reply", parts)
-        else:
-            self._replies[request] = (stream, parts)
+            return
+        self._replies[request] = (stream, parts)
+        self._answer_early()
+
+    def _answer_early(self) -> None:
+        """Forward the oldest replies that are held back if their requests published nothing."""
+        while self._replies:
+            request, (stream, parts) = next(iter(self._replies.items()))
+            if NO_OUTPUT not in json.loads(parts[2]):
+                return
+            del self._replies[request]
+            self._forward(stream.channel, "execute_reply", parts)
+            # The driver may disconnect before the idle status arrives, so note the status now.
+            self._answered.add(request)
+            self._note_state(json.loads(parts[1]), "idle")
 
     def _note_status(self, parts: list[bytes]) -> None:
         parent, state = json.loads(parts[1]), json.loads(parts[3])["execution_state"]
         if parent.get("msg_type") != "execute_request":
             return
-        self.multi_kernel_manager.note_status(self.kernel_id, parent, state, observer=self)
-        if self.kernel_manager.execution_state != state:
-            self.kernel_manager.execution_state = state
+        if parent["msg_id"] in self._answered:
+            self._answered.remove(parent["msg_id"])
+            return
+        self._note_state(parent, state)
         # Requests from other connections also cause idle statuses here, but their replies go to those connections.
         if state != "idle" or parent["session"] != self.session.session:
             return
         if (reply := self._replies.pop(parent["msg_id"], None)) is not None:
             stream, parts = reply
             self._forward(stream.channel, "execute_reply", parts)
+            self._answer_early()
         else:
             self._idle.add(parent["msg_id"])
+
+    def _note_state(self, parent: dict[str, Any], state: str) -> None:
+        self.multi_kernel_manager.note_status(self.kernel_id, parent, state, observer=self)
+        if self.kernel_manager.execution_state != state:
+            self.kernel_manager.execution_state = state
 
     def on_restart_failed(self) -> None:
         """Report to the driver that the kernel is dead, and why."""

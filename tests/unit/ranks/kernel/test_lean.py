@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from farandole.ranks.kernel.lean import except_busy, skip_empty_flushes
+from farandole.ranks.kernel.lean import remember, skip_empty_flushes
 
 
 class Stream:
@@ -23,7 +23,7 @@ class Stream:
 
 def lean():
     stream = Stream()
-    skip_empty_flushes(stream, lambda: None)
+    skip_empty_flushes(stream, lambda: None, lambda: None)
     stream.flush()
     stream.flushed = 0
     return stream
@@ -46,7 +46,7 @@ def test_written_text_is_flushed_once():
 def test_earlier_text_is_flushed():
     stream = Stream()
     stream.write("before")
-    skip_empty_flushes(stream, lambda: None)
+    skip_empty_flushes(stream, lambda: None, lambda: None)
     stream.flush()
     assert stream.flushed == 1
 
@@ -58,7 +58,7 @@ def test_a_flush_by_another_thread_during_a_write_replaces_no_flush():
             return super().write(text)
 
     stream = Interrupted()
-    skip_empty_flushes(stream, lambda: None)
+    skip_empty_flushes(stream, lambda: None, lambda: None)
     stream.write("late")
     before = stream.flushed
     stream.flush()
@@ -67,7 +67,7 @@ def test_a_flush_by_another_thread_during_a_write_replaces_no_flush():
 
 def test_text_that_is_written_by_a_drain_is_flushed():
     stream = Stream()
-    skip_empty_flushes(stream, lambda: stream.write("from a child"))
+    skip_empty_flushes(stream, lambda: stream.write("from a child"), lambda: None)
     stream.flush()
     stream.flush()
     assert stream.flushed == 2
@@ -77,16 +77,30 @@ def test_write_returns_the_number_of_characters():
     assert lean().write("four") == 4
 
 
-def test_a_busy_status_is_not_published():
-    published = []
-    publish = except_busy(lambda *status: published.append(status))
-    publish("busy", "shell")
-    publish("idle", "shell", {"header": {}})
-    publish("starting", "shell")
-    assert published == [("idle", "shell", {"header": {}}), ("starting", "shell", None)]
+def test_each_write_is_noted():
+    stream, noted = Stream(), []
+    skip_empty_flushes(stream, lambda: None, lambda: noted.append(len(stream.texts)))
+    stream.write("a")
+    stream.flush()
+    stream.write("b")
+    assert noted == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["_publish_execute_input", "_publish_status"])
+def test_the_parameters_of_a_method_are_inspected_once_for_the_same_names():
+    inspected = []
+
+    def accepts(method, names):
+        inspected.append((method, names))
+        return dict.fromkeys(names, True)
+
+    remembered = remember(accepts)
+    for method in (print, len, print):
+        assert remembered(method, ["cell_id", "cell_meta"]) == {"cell_id": True, "cell_meta": True}
+    assert remembered(print, ["cell_id"]) == {"cell_id": True}
+    assert inspected == [(print, ["cell_id", "cell_meta"]), (len, ["cell_id", "cell_meta"]), (print, ["cell_id"])]
+
+
+@pytest.mark.parametrize("name", ["_publish_execute_input", "_publish_status", "finish_metadata"])
 def test_ipykernel_still_has_the_replaced_methods(name):
     from ipykernel.kernelbase import Kernel
 

@@ -1,0 +1,107 @@
+"""Marks the replies of cells that published nothing, which the worker forwards without waiting for the idle status.
+
+Replies and output use different sockets. After other cells, the worker therefore holds the reply back until the idle
+status, which follows the output, has arrived. This module patches objects of ipykernel in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from farandole.protocol import NO_OUTPUT
+
+IDLE_DELAY_SECONDS = 0.01
+"""How long after an early reply the kernel publishes that it is idle. The status would otherwise take processor time
+while other ranks on the same machine still reply.
+"""
+
+
+class Publications:
+    """Knows whether the kernel has published anything since a request arrived."""
+
+    def __init__(self) -> None:
+        self._latest = object()
+        self._at_start: dict[str, object] = {}
+        self._forked = False
+        # Output of a forked child reaches this process through a pipe, possibly after the cell has ended.
+        os.register_at_fork(after_in_parent=self._note_fork)
+
+    def note(self) -> None:
+        """Record that output was written or published. May be called on any thread."""
+        self._latest = object()
+
+    def begin(self, request: str) -> None:
+        """Record that the request with this message id has arrived."""
+        self._at_start[request] = self._latest
+
+    def none_since(self, request: str) -> bool:
+        """Return whether nothing was published since the request arrived."""
+        return self._at_start.get(request) is self._latest and not self._forked
+
+    def end(self, request: str) -> bool:
+        """Forget the request, and return whether nothing was published since it arrived."""
+        none = self.none_since(request)
+        self._at_start.pop(request, None)
+        return none
+
+    def _note_fork(self) -> None:
+        self._forked = True
+
+
+def mark_early_replies(kernel: Any) -> Publications:
+    """Mark the replies of this kernel, and return the object that has to be notified of written text."""
+    publications = Publications()
+    thread = kernel.iopub_thread
+    thread.send_multipart = noted(thread.send_multipart, publications)
+    kernel._publish_status = late_idle(kernel, publications)
+    kernel.finish_metadata = marked(kernel.finish_metadata, publications)
+    return publications
+
+
+def noted(send: Callable[..., None], publications: Publications) -> Callable[..., None]:
+    """Return a function that notes each message that ``send`` publishes, except statuses."""
+
+    def send_and_note(parts: list[Any], *args: Any, **options: Any) -> None:
+        if not parts[0].endswith(b".status"):
+            publications.note()
+        send(parts, *args, **options)
+
+    return send_and_note
+
+
+def late_idle(kernel: Any, publications: Publications) -> Callable[..., None]:
+    """Return a function that publishes the statuses of the kernel, but never busy, and idle later after an early reply.
+
+    The worker's server knows that the kernel is busy, because it forwards the requests. It also knows from an early
+    reply that the kernel is idle. Only a server that has lost the connection to the driver needs the status then.
+    """
+    publish = kernel._publish_status
+
+    def publish_status(status: str, channel: str, parent: Any = None) -> None:
+        parent = parent or kernel.get_parent(channel)
+        header = parent.get("header", {})
+        request = header["msg_id"] if header.get("msg_type") == "execute_request" else ""
+        if status == "busy":
+            if request:
+                publications.begin(request)
+        elif publications.end(request):
+            asyncio.get_running_loop().call_later(IDLE_DELAY_SECONDS, publish, status, channel, parent)
+        else:
+            publish(status, channel, parent)
+
+    return publish_status
+
+
+def marked(finish: Callable[..., dict[str, Any]], publications: Publications) -> Callable[..., dict[str, Any]]:
+    """Return a function that completes the metadata of a reply, and marks the reply if nothing was published."""
+
+    def finish_metadata(parent: dict[str, Any], metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+        metadata = finish(parent, metadata, content)
+        if publications.none_since(parent["header"]["msg_id"]):
+            metadata[NO_OUTPUT] = True
+        return metadata
+
+    return finish_metadata

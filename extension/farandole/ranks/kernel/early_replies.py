@@ -1,4 +1,4 @@
-"""Marks the replies of cells that published nothing, which the worker forwards without waiting for the idle status.
+"""Marks the replies of cells without output, which the worker forwards without waiting for the idle status.
 
 Replies and output use different sockets. After other cells, the worker therefore holds the reply back until the idle
 status, which follows the output, has arrived. This module patches objects of ipykernel in this process.
@@ -7,6 +7,7 @@ status, which follows the output, has arrived. This module patches objects of ip
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,35 +21,52 @@ while other ranks on the same machine still reply.
 
 
 class Publications:
-    """Knows whether the kernel has published anything since a request arrived."""
+    """Knows whether the worker has received all output of a cell by the time it receives the cell's reply.
+
+    It has if nothing was published since the last idle status for which the worker has held a reply back.
+    """
 
     def __init__(self) -> None:
-        self._latest = object()
+        self._latest = self._settled = object()
         self._at_start: dict[str, object] = {}
-        self._forked = False
+        self._marked: set[str] = set()
         # Output of a forked child reaches this process through a pipe, possibly after the cell has ended.
-        os.register_at_fork(after_in_parent=self._note_fork)
+        self._child_has_output = mmap.mmap(-1, 1)
+        self._is_child = False
+        os.register_at_fork(after_in_child=self._note_fork)
 
     def note(self) -> None:
-        """Record that output was written or published. May be called on any thread."""
+        """Record that output was written or published. May be called on any thread, and in a forked child."""
         self._latest = object()
+        if self._is_child:
+            self._child_has_output[0] = 1
 
     def begin(self, request: str) -> None:
         """Record that the request with this message id has arrived."""
-        self._at_start[request] = self._latest
+        self._at_start[request] = self._settled
 
-    def none_since(self, request: str) -> bool:
-        """Return whether nothing was published since the request arrived."""
-        return self._at_start.get(request) is self._latest and not self._forked
+    def mark(self, request: str) -> bool:
+        """Return whether the reply of a request is marked, which is decided once."""
+        if self._at_start.pop(request, None) is not self._latest or self._child_has_output[0]:
+            return False
+        self._marked.add(request)
+        return True
 
-    def end(self, request: str) -> bool:
-        """Forget the request, and return whether nothing was published since it arrived."""
-        none = self.none_since(request)
+    def end(self, request: str, *, in_order: bool) -> bool:
+        """Return whether the reply of a request was marked. Otherwise, the idle status settles earlier output.
+
+        The status settles nothing if the replies of this request and later ones may arrive in another order.
+        """
         self._at_start.pop(request, None)
-        return none
+        if request in self._marked:
+            self._marked.remove(request)
+            return True
+        if in_order:
+            self._settled = self._latest
+        return False
 
     def _note_fork(self) -> None:
-        self._forked = True
+        self._is_child = True
 
 
 def mark_early_replies(kernel: Any) -> Publications:
@@ -65,9 +83,13 @@ def noted(send: Callable[..., None], publications: Publications) -> Callable[...
     """Return a function that notes each message that ``send`` publishes, except statuses."""
 
     def send_and_note(parts: list[Any], *args: Any, **options: Any) -> None:
-        if not parts[0].endswith(b".status"):
-            publications.note()
+        if parts[0].endswith(b".status"):
+            send(parts, *args, **options)
+            return
+        # Another thread may settle earlier output before this message is sent.
+        publications.note()
         send(parts, *args, **options)
+        publications.note()
 
     return send_and_note
 
@@ -87,7 +109,8 @@ def late_idle(kernel: Any, publications: Publications) -> Callable[..., None]:
         if status == "busy":
             if request:
                 publications.begin(request)
-        elif publications.end(request):
+        # The replies of a subshell and of the main shell pass through different sockets.
+        elif request and publications.end(request, in_order=not header.get("subshell_id")):
             asyncio.get_running_loop().call_later(IDLE_DELAY_SECONDS, publish, status, channel, parent)
         else:
             publish(status, channel, parent)
@@ -96,11 +119,11 @@ def late_idle(kernel: Any, publications: Publications) -> Callable[..., None]:
 
 
 def marked(finish: Callable[..., dict[str, Any]], publications: Publications) -> Callable[..., dict[str, Any]]:
-    """Return a function that completes the metadata of a reply, and marks the reply if nothing was published."""
+    """Return a function that completes the metadata of a reply, and marks the reply if all output has been received."""
 
     def finish_metadata(parent: dict[str, Any], metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
         metadata = finish(parent, metadata, content)
-        if publications.none_since(parent["header"]["msg_id"]):
+        if publications.mark(parent["header"]["msg_id"]):
             metadata[NO_OUTPUT] = True
         return metadata
 

@@ -17,9 +17,15 @@ from IPython.core.getipython import get_ipython
 from farandole.ranks.kernel.descriptors import DescriptorReader
 from farandole.ranks.kernel.early_replies import mark_early_replies
 
+MOST_REMEMBERED = 8
+"""The maximum number of signatures to remember. The kernel asks for one, unless code replaces methods of the shell."""
+
 
 def make_lean() -> None:
-    """Disable the echo of code, busy statuses, sleeps, unused log records and flushes. Do nothing on later calls."""
+    """Disable the echo of code, busy statuses, sleeps, unused log records and flushes, and mark early replies.
+
+    Do nothing on later calls.
+    """
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or kernel._publish_execute_input is _publish_nothing:
         return
@@ -40,7 +46,7 @@ def make_lean() -> None:
 
 def remember(accepts: Callable[[Any, list[str]], dict[str, bool]]) -> Callable[[Any, list[str]], dict[str, bool]]:
     """Return a function that calls ``accepts`` only once for the same method and the same names of parameters."""
-    cached = functools.cache(lambda method, names: accepts(method, list(names)))
+    cached = functools.lru_cache(MOST_REMEMBERED)(lambda method, names: accepts(method, list(names)))
     return lambda method, names: cached(method, tuple(names))
 
 

@@ -43,7 +43,8 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         super().__init__(**options)
         self._replies: dict[str, tuple[Any, list[bytes]]] = {}
         self._idle: set[str] = set()
-        self._answered: set[str] = set()
+        self._open: set[str] = set()
+        """The requests to execute code that have not been answered. An interrupted request may be answered twice."""
 
     @property
     def _journals(self) -> Journals:
@@ -109,11 +110,13 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         try:
             check_frame(incoming_msg, self.subprotocol)
             if self.channels and self.subprotocol == PROTOCOL:
-                request = self._read_request(incoming_msg)
+                request = self._take_request(incoming_msg)
         except ValueError as exc:
             self.log.warning("refused a message of a driver: %s", exc)
             self.websocket_handler.close(INVALID, close_reason(exc))
             return
+        if request is not None:
+            self._open.add(request["msg_id"])
         super().handle_incoming_message(incoming_msg)
         if request is not None:
             # Otherwise, the message would be sent in the next turn of the event loop.
@@ -121,7 +124,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             # A rank's kernel does not report that it is busy.
             self._note_state(request, "busy")
 
-    def _read_request(self, frame: bytes) -> dict[str, Any] | None:
+    def _take_request(self, frame: bytes) -> dict[str, Any] | None:
         """Return the header of a request to execute code, or None. Record the run to which the request belongs."""
         _, start, parent, metadata, content, *_ = check_parts(frame)
         header: dict[str, Any] = json.loads(frame[start:parent])
@@ -175,12 +178,18 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
     def _take_reply(self, stream: Any, parts: list[bytes]) -> None:
         """Forward a reply if all output of this and earlier requests has arrived. Otherwise, hold it back."""
         request = json.loads(parts[1])["msg_id"]
+        if request not in self._open:
+            return
         if request in self._idle:
             self._idle.remove(request)
-            self._forward(stream.channel, "execute_reply", parts)
-            return
-        self._replies[request] = (stream, parts)
-        self._answer_early()
+            self._answer(stream, parts)
+        else:
+            self._replies[request] = (stream, parts)
+            self._answer_early()
+
+    def _answer(self, stream: Any, parts: list[bytes]) -> None:
+        self._open.remove(json.loads(parts[1])["msg_id"])
+        self._forward(stream.channel, "execute_reply", parts)
 
     def _answer_early(self) -> None:
         """Forward the oldest replies that are held back if their requests published nothing."""
@@ -189,25 +198,23 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             if NO_OUTPUT not in json.loads(parts[2]):
                 return
             del self._replies[request]
-            self._forward(stream.channel, "execute_reply", parts)
+            self._answer(stream, parts)
             # The driver may disconnect before the idle status arrives, so note the status now.
-            self._answered.add(request)
             self._note_state(json.loads(parts[1]), "idle")
 
     def _note_status(self, parts: list[bytes]) -> None:
         parent, state = json.loads(parts[1]), json.loads(parts[3])["execution_state"]
         if parent.get("msg_type") != "execute_request":
             return
-        if parent["msg_id"] in self._answered:
-            self._answered.remove(parent["msg_id"])
+        # Requests from other connections also cause idle statuses here, but their replies go to those connections.
+        own = parent["session"] == self.session.session
+        if own and parent["msg_id"] not in self._open:
             return
         self._note_state(parent, state)
-        # Requests from other connections also cause idle statuses here, but their replies go to those connections.
-        if state != "idle" or parent["session"] != self.session.session:
+        if state != "idle" or not own:
             return
         if (reply := self._replies.pop(parent["msg_id"], None)) is not None:
-            stream, parts = reply
-            self._forward(stream.channel, "execute_reply", parts)
+            self._answer(*reply)
             self._answer_early()
         else:
             self._idle.add(parent["msg_id"])

@@ -1,7 +1,7 @@
 """Tests which replies of a real kernel have the mark that the worker forwards without waiting for output."""
 
 import os
-import time
+from contextlib import contextmanager
 
 import pytest
 from farandole.protocol import NO_OUTPUT
@@ -10,8 +10,8 @@ from jupyter_client.manager import start_new_kernel
 DEADLINE = 60
 
 
-@pytest.fixture(scope="module")
-def client():
+@contextmanager
+def kernel():
     # With pytest's variable, ipykernel does not read the output that other processes write to its file descriptors.
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     manager, client = start_new_kernel(startup_timeout=DEADLINE, env=environment)
@@ -21,6 +21,12 @@ def client():
     yield client
     client.stop_channels()
     manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with kernel() as client:
+        yield client
 
 
 def run(client, code, **options):
@@ -33,13 +39,12 @@ def run(client, code, **options):
     return NO_OUTPUT in reply["metadata"]
 
 
-def published(client, request_count):
-    """Return the types and states of messages on the kernel's output channel, up to the last idle status."""
+def published(client, wanted):
+    """Return the next messages on the output channel, up to the first one of this type or with this execution state."""
     found = []
-    while request_count:
+    while wanted not in found:
         message = client.get_iopub_msg(timeout=DEADLINE)
         found.append(message["content"].get("execution_state", message["msg_type"]))
-        request_count -= found[-1] == "idle"
     return found
 
 
@@ -71,16 +76,31 @@ def test_a_cell_with_output_is_not_marked_and_the_next_one_is(client, code):
     assert run(client, "pass")
 
 
-def test_the_idle_status_follows_each_cell_with_and_without_output(client):
-    # The status of the previous cell may still be on its way.
-    time.sleep(0.2)
-    while client.iopub_channel.msg_ready():
-        client.get_iopub_msg()
-    run(client, "pass")
-    run(client, "print('x')")
-    assert sorted(published(client, 2)) == ["idle", "idle", "stream"]
+def test_the_idle_status_follows_a_cell_with_and_without_output():
+    with kernel() as client:
+        run(client, "print('x')")
+        assert published(client, "stream")[-1] == "stream"
+        assert published(client, "idle") == ["idle"]
+        assert run(client, "pass")
+        assert published(client, "idle") == ["idle"]
 
 
-def test_after_a_fork_no_cell_is_marked_because_the_child_may_print_at_any_time(client):
-    assert not run(client, "import os\nif os.fork() == 0:\n    os._exit(0)")
+def test_what_is_published_between_two_cells_delays_the_next_reply(client):
+    code = "import threading\nfrom comm import create_comm\ncomm = create_comm(target_name='x')"
+    run(client, f"{code}\ntimer = threading.Timer(0.05, comm.send, [{{}}])\ntimer.start()")
+    published(client, "comm_msg")
     assert not run(client, "pass")
+    assert run(client, "pass")
+
+
+def test_a_command_of_the_shell_does_not_delay_later_replies(client):
+    run(client, "!true")
+    assert run(client, "pass")
+
+
+def test_after_output_of_a_forked_child_no_reply_is_marked():
+    with kernel() as client:
+        assert run(client, "import os\nif (child := os.fork()) == 0:\n    os._exit(0)\nos.waitpid(child, 0)\nNone")
+        print_in_child = "if (child := os.fork()) == 0:\n    print('x', flush=True)\n    os._exit(0)"
+        assert not run(client, f"{print_in_child}\nos.waitpid(child, 0)\nNone")
+        assert not run(client, "pass")

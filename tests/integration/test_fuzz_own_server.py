@@ -295,7 +295,8 @@ def test_any_run_folder_ends_in_a_message_for_that_run(notebook: Server, share: 
                     answer = notebook.ask("GET", f"farandole/panel/runs/{BAD}{path}")
                     assert answer.ok or answer.json()["message"]
                 detail = notebook.ask("GET", f"farandole/panel/runs/{BAD}")
-                assert detail.ok or detail.json()["message"] == bad["error"]
+                # The list contains the beginning of a long message.
+                assert detail.ok or detail.json()["message"].startswith(bad["error"].removesuffix("…"))
                 assert notebook.ask("GET", f"farandole/panel/runs/{GOOD}").ok
                 assert good_runs(notebook.ask("GET", "farandole/panel/runs?text=20260101").json()) == [GOOD]
                 assert good_runs(notebook.ask("GET", "farandole/panel/state").json()["runs"]) == [GOOD]

@@ -76,11 +76,14 @@ def check_runs_page(hub: RemoteHub, user: str) -> None:
 
     def row() -> dict[str, Any]:
         found = ask("GET", f"{panel}/table?sort=seconds&descending=1")
-        return found["runs"][0] if found["complete"] and found["runs"] else {}
+        if not (found["complete"] and found["runs"]):
+            return {}
+        [run] = found["runs"]
+        return {**run, **dict(zip(found["columns"], run["values"], strict=True))}
 
     wait_until(lambda: bool(row()), RUNS_SECONDS)
     assert (row()["id"], row()["name"], row()["status"], row()["size"]) == (REPORTS, "reports", "finished", 2)
-    assert row()["series"]["loss"]["last"] == pytest.approx(1 / 6, rel=1e-3)
+    assert row()["series.loss.last"] == pytest.approx(1 / 6, rel=1e-3)
     assert row()["bytes"] > 0
     [loss] = [each for each in ask("GET", f"{panel}/runs/{REPORTS}/series")["series"] if each["name"] == "loss"]
     assert loss["mean"]

@@ -8,6 +8,20 @@ from farandole.protocol import NO_OUTPUT
 from jupyter_client.manager import start_new_kernel
 
 DEADLINE = 60
+SEND_LATER = """
+import threading, time
+from pathlib import Path
+from comm import create_comm
+comm = create_comm(target_name="x")
+
+def send():
+    while not Path({mark!r}).exists():
+        time.sleep(0.01)
+    comm.send({{}})
+
+threading.Thread(target=send).start()
+"""
+"""Opens a comm, and sends a message on it when a file exists."""
 
 
 @contextmanager
@@ -33,6 +47,7 @@ def run(client, code, **options):
     """Execute code as a driver does, and return whether its reply is marked."""
     content = {"code": code, "silent": False, "store_history": False, "allow_stdin": False, "stop_on_error": False}
     request = client.session.msg("execute_request", content | options)
+    client.request = request["msg_id"]
     client.shell_channel.send(request)
     while (reply := client.get_shell_msg(timeout=DEADLINE))["parent_header"].get("msg_id") != request["msg_id"]:
         pass
@@ -40,11 +55,12 @@ def run(client, code, **options):
 
 
 def published(client, wanted):
-    """Return the next messages on the output channel, up to the first one of this type or with this execution state."""
+    """Return the next messages about the last cell, up to the first one of this type or with this execution state."""
     found = []
     while wanted not in found:
         message = client.get_iopub_msg(timeout=DEADLINE)
-        found.append(message["content"].get("execution_state", message["msg_type"]))
+        if message["parent_header"].get("msg_id") == client.request:
+            found.append(message["content"].get("execution_state", message["msg_type"]))
     return found
 
 
@@ -76,18 +92,17 @@ def test_a_cell_with_output_is_not_marked_and_the_next_one_is(client, code):
     assert run(client, "pass")
 
 
-def test_the_idle_status_follows_a_cell_with_and_without_output():
-    with kernel() as client:
-        run(client, "print('x')")
-        assert published(client, "stream")[-1] == "stream"
-        assert published(client, "idle") == ["idle"]
-        assert run(client, "pass")
-        assert published(client, "idle") == ["idle"]
+def test_the_idle_status_follows_a_cell_with_and_without_output(client):
+    run(client, "print('x')")
+    assert published(client, "idle") == ["stream", "idle"]
+    assert run(client, "pass")
+    assert published(client, "idle") == ["idle"]
 
 
-def test_what_is_published_between_two_cells_delays_the_next_reply(client):
-    code = "import threading\nfrom comm import create_comm\ncomm = create_comm(target_name='x')"
-    run(client, f"{code}\ntimer = threading.Timer(0.05, comm.send, [{{}}])\ntimer.start()")
+def test_what_is_published_between_two_cells_delays_the_next_reply(client, tmp_path):
+    assert not run(client, SEND_LATER.format(mark=str(tmp_path / "send")))
+    published(client, "idle")
+    (tmp_path / "send").touch()
     published(client, "comm_msg")
     assert not run(client, "pass")
     assert run(client, "pass")

@@ -1,7 +1,8 @@
 """Runs the tests in lanes, which are concurrent pytest processes: `python -m tests.lanes [PYTEST ARGUMENTS]`.
 
-The integration tests that mostly wait for timeouts share a lane with the contract tests. The browser tests, the other
-integration tests and the unit tests have a lane each. At most `LANES` lanes run at the same time, the longest first.
+The integration tests of elastic runs share a lane with the contract tests. The browser tests, the other integration
+tests and the unit tests have a lane each. At most `LANES` of these lanes run at the same time, the longest first. The
+tests of idle servers hardly use the processor, so their lane runs beside the others, unless `LANES` is 1.
 The output of a lane is printed when the lane ends, so that the lines of different lanes do not mix.
 """
 
@@ -28,15 +29,18 @@ LANES = 3
 The hubs, clusters and browsers of a lane use processor time even while they are idle. With many more lanes than
 processors, all tests take longer.
 """
-WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
+WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("elastic", "takeover"))
+IDLE = "idle"
+"""The name of the lane that runs beside the others."""
 
 
 def lanes() -> dict[str, list[str]]:
     """Return pytest's arguments for each lane. The lane `integration` runs all tests that no other lane selects."""
     unit, browser, waiting = ["tests/unit"], ["tests/browser"], [*WAITING, "tests/contract"]
-    others = (*unit, *browser, *waiting, *ELSEWHERE)
+    idle = ["tests/integration/test_idle.py"]
+    others = (*unit, *browser, *waiting, *idle, *ELSEWHERE)
     integration = ["tests", *(f"--ignore={path}" for path in others)]
-    return {"waiting and contract": waiting, "integration": integration, "browser": browser, "unit": unit}
+    return {"waiting and contract": waiting, IDLE: idle, "integration": integration, "browser": browser, "unit": unit}
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,11 @@ def run(arguments: list[str]) -> int:
 
     The last lines of failed lanes are printed again at the end.
     """
-    ended = []
-    with ThreadPoolExecutor(int(os.environ.get("LANES", LANES))) as pool:
-        for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
+    ended, most = [], int(os.environ.get("LANES", LANES))
+    with ThreadPoolExecutor(most) as pool, ThreadPoolExecutor(1) as extra:
+        pools = {IDLE: extra} if most > 1 else {}
+        running = [pools.get(name, pool).submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()]
+        for future in as_completed(running):
             future.result().show()
             ended.append(future.result())
     for lane in ended:

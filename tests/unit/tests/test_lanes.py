@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spawner_config.settings import ROOT
-from tests.lanes import ELSEWHERE, LANES, Ended, lanes, run, worst
+from tests.lanes import ELSEWHERE, IDLE, LANES, Ended, lanes, run, worst
 
 
 def test_each_lane_names_files_that_exist():
@@ -22,26 +22,29 @@ def test_the_integration_lane_runs_all_tests_of_no_other_lane():
     assert {path.removeprefix("--ignore=") for path in ignored} == others | {*ELSEWHERE}
 
 
-@pytest.mark.parametrize(("given", "most"), [(None, LANES), ("2", 2)])
-def test_the_number_of_lanes_that_run_at_the_same_time_is_limited(monkeypatch, given, most):
-    workers, names = [], []
+@pytest.mark.parametrize(("given", "most", "beside"), [(None, LANES, [IDLE]), ("2", 2, [IDLE]), ("1", 1, [])])
+def test_the_number_of_lanes_that_run_at_the_same_time_is_limited(monkeypatch, given, most, beside):
+    pools = []
 
-    def pool(count):
-        workers.append(count)
-        return ThreadPoolExecutor(count)
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, count):
+            super().__init__(count)
+            self.count, self.names = count, []
+            pools.append(self)
 
-    def run_lane(name, arguments):
-        names.append(name)
-        return Ended(name, 0, b"", 0.0)
+        def submit(self, work, name, arguments):
+            self.names.append(name)
+            return super().submit(work, name, arguments)
 
     monkeypatch.delenv("LANES", raising=False)
     if given:
         monkeypatch.setenv("LANES", given)
-    monkeypatch.setattr("tests.lanes.ThreadPoolExecutor", pool)
-    monkeypatch.setattr("tests.lanes.run_lane", run_lane)
+    monkeypatch.setattr("tests.lanes.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("tests.lanes.run_lane", lambda name, _arguments: Ended(name, 0, b"", 0.0))
     assert run([]) == 0
-    assert workers == [most]
-    assert sorted(names) == sorted(lanes())
+    assert [pool.count for pool in pools] == [most, 1]
+    assert pools[1].names == beside
+    assert pools[0].names == [name for name in lanes() if name not in beside]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Publications:
         self._latest = self._settled = object()
         self._at_start: dict[str, object] = {}
         self._marked: set[str] = set()
-        # Output of a forked child reaches this process through a pipe, possibly after the cell has ended.
+        # The output of a forked child process arrives through a pipe, possibly after the cell has ended.
         self._child_has_output = mmap.mmap(-1, 1)
         self._is_child = False
         os.register_at_fork(after_in_child=self._note_fork)
@@ -53,9 +53,10 @@ class Publications:
         return True
 
     def end(self, request: str, *, in_order: bool) -> bool:
-        """Return whether the reply of a request was marked. Otherwise, the idle status settles earlier output.
+        """Return whether the reply of a request was marked.
 
-        The status settles nothing if the replies of this request and later ones may arrive in another order.
+        If it was not, the worker holds the reply back until the idle status, and so receives all earlier output first.
+        This does not help later requests unless their replies arrive ``in_order``, that is, after this one.
         """
         self._at_start.pop(request, None)
         if request in self._marked:
@@ -70,7 +71,7 @@ class Publications:
 
 
 def mark_early_replies(kernel: Any) -> Publications:
-    """Mark the replies of this kernel, and return the object that has to be notified of written text."""
+    """Patch a kernel so that it marks early replies. Return the object whose `note` must be called for written text."""
     publications = Publications()
     thread = kernel.iopub_thread
     thread.send_multipart = noted(thread.send_multipart, publications)
@@ -109,7 +110,7 @@ def late_idle(kernel: Any, publications: Publications) -> Callable[..., None]:
         if status == "busy":
             if request:
                 publications.begin(request)
-        # The replies of a subshell and of the main shell pass through different sockets.
+        # Replies from a subshell and from the main shell are sent through different sockets.
         elif request and publications.end(request, in_order=not header.get("subshell_id")):
             asyncio.get_running_loop().call_later(IDLE_DELAY_SECONDS, publish, status, channel, parent)
         else:

@@ -18,7 +18,7 @@ from farandole.ranks.kernel.descriptors import DescriptorReader
 from farandole.ranks.kernel.early_replies import mark_early_replies
 
 MOST_REMEMBERED = 8
-"""The maximum number of signatures to remember. The kernel asks for one, unless code replaces methods of the shell."""
+"""The maximum number of cached signatures. The kernel needs one, unless user code replaces methods of the shell."""
 
 
 def make_lean() -> None:
@@ -40,12 +40,12 @@ def make_lean() -> None:
         reader = DescriptorReader(stream)
         reader.take_over()
         skip_empty_flushes(stream, reader.drain, publications.note)
-    # The kernel would inspect the same two signatures again for each cell.
+    # Otherwise, the kernel would inspect the same signature for each cell.
     ipkernel._accepts_parameters = remember(ipkernel._accepts_parameters)  # type: ignore[attr-defined]
 
 
 def remember(accepts: Callable[[Any, list[str]], dict[str, bool]]) -> Callable[[Any, list[str]], dict[str, bool]]:
-    """Return a function that calls ``accepts`` only once for the same method and the same names of parameters."""
+    """Return a function that caches the results of ``accepts``."""
     cached = functools.lru_cache(MOST_REMEMBERED)(lambda method, names: accepts(method, list(names)))
     return lambda method, names: cached(method, tuple(names))
 

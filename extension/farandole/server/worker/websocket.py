@@ -44,7 +44,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._replies: dict[str, tuple[Any, list[bytes]]] = {}
         self._idle: set[str] = set()
         self._open: set[str] = set()
-        """The requests to execute code that have not been answered. An interrupted request may be answered twice."""
+        """The message ids of execute requests without a reply. The kernel may reply twice to an interrupted request."""
 
     @property
     def _journals(self) -> Journals:
@@ -119,7 +119,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._open.add(request["msg_id"])
         super().handle_incoming_message(incoming_msg)
         if request is not None:
-            # Otherwise, the message would be sent in the next turn of the event loop.
+            # Without the flush, the message would be sent in the next iteration of the event loop.
             self.channels["shell"].flush(zmq.POLLOUT)
             # A rank's kernel does not report that it is busy.
             self._note_state(request, "busy")
@@ -192,14 +192,14 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._forward(stream.channel, "execute_reply", parts)
 
     def _answer_early(self) -> None:
-        """Forward the oldest replies that are held back if their requests published nothing."""
+        """Forward held replies, oldest first, up to the first one whose request may have published output."""
         while self._replies:
             request, (stream, parts) = next(iter(self._replies.items()))
             if NO_OUTPUT not in json.loads(parts[2]):
                 return
             del self._replies[request]
             self._answer(stream, parts)
-            # The driver may disconnect before the idle status arrives, so note the status now.
+            # Record the idle status now, because the driver may disconnect before the status arrives.
             self._note_state(json.loads(parts[1]), "idle")
 
     def _note_status(self, parts: list[bytes]) -> None:

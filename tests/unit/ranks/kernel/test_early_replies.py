@@ -15,7 +15,8 @@ from comm import create_comm
 comm = create_comm(target_name="x")
 
 def send():
-    while not Path({mark!r}).exists():
+    deadline = time.monotonic() + 60
+    while not Path({mark!r}).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     comm.send({{}})
 
@@ -57,7 +58,7 @@ def run(client, code, **options):
 def marked_soon(client, code, **options):
     """Return whether a cell without output is marked, at the latest the fifth time.
 
-    The kernel may publish other output meanwhile, such as a warning from its start.
+    The kernel may also publish other output, such as a warning that was logged during its start.
     """
     return any(run(client, code, **options) for _ in range(5))
 

@@ -49,7 +49,7 @@ class Connection(RankWebsocketConnection):
         self.forwarded.append((header["msg_type"], parent["msg_id"]))
 
     def request(self, name, mark=None, **header):
-        """Receive a request of the driver with this message id."""
+        """Receive an execute request with this message id from the driver."""
         header = {"msg_type": "execute_request", "msg_id": name, "session": self.session.session, **header}
         parts = [header, {}, {RUN_MARK: mark} if mark else {}, {"code": ""}]
         self.handle_incoming_message(serialize_msg_to_ws_v1([json.dumps(part).encode() for part in parts], "shell"))

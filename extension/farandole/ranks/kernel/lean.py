@@ -58,26 +58,28 @@ def skip_empty_flushes(stream: Any, drain: Callable[[], None], note: Callable[[]
     write to the stream. ``note`` is called for each write.
     """
     write, flush, process = stream.write, stream.flush, os.getpid()
-    written = True
+    latest, flushed = object(), None
 
     def note_and_write(text: str) -> Any:
-        nonlocal written
+        nonlocal latest
         note()
         try:
             return write(text)
         finally:
             # Set after the write, so that a concurrent flush in another thread causes an extra flush, not a missed one.
-            written = True
+            latest = object()
 
     def flush_if_written() -> None:
-        nonlocal written
+        nonlocal flushed
         # A forked child has no publishing thread, so its streams must always be flushed.
         is_child = os.getpid() != process
         if not is_child:
             drain()
-        if written or is_child:
-            written = False
+        before = latest
+        if before is not flushed or is_child:
             flush()
+            # Set after the flush, because another thread must not return from its flush while this one still waits.
+            flushed = before
 
     stream.write, stream.flush = note_and_write, flush_if_written
 

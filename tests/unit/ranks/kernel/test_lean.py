@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from farandole.ranks.kernel.lean import remember, skip_empty_flushes
@@ -63,6 +64,30 @@ def test_a_flush_by_another_thread_during_a_write_replaces_no_flush():
     before = stream.flushed
     stream.flush()
     assert stream.flushed == before + 1
+
+
+def test_a_flush_waits_for_the_text_that_another_thread_is_flushing():
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Stream):
+        def flush(self):
+            super().flush()
+            if threading.current_thread() is other:
+                begun.set()
+                assert go_on.wait(10)
+
+    stream = Slow()
+    skip_empty_flushes(stream, lambda: None, lambda: None)
+    other = threading.Thread(target=stream.flush)
+    stream.write("at the end of a cell")
+    other.start()
+    assert begun.wait(10)
+    stream.flush()
+    go_on.set()
+    other.join(10)
+    assert stream.flushed == 2
+    stream.flush()
+    assert stream.flushed == 2
 
 
 def test_text_that_is_written_by_a_drain_is_flushed():

@@ -29,11 +29,13 @@ def test_a_sample_has_the_use_of_this_process():
 
 def test_the_traffic_of_the_machine_is_per_second_and_without_the_loopback_interface(monkeypatch):
     counters = {"lo": SimpleNamespace(bytes_recv=9, bytes_sent=9), "eth0": SimpleNamespace(bytes_recv=0, bytes_sent=50)}
-    clock = iter([10.0, 12.0, 13.0])
-    monkeypatch.setattr(usage.time, "monotonic", lambda: next(clock))
+    now = 10.0
+    # Threads that earlier tests left behind read this clock too.
+    monkeypatch.setattr(usage.time, "monotonic", lambda: now)
     monkeypatch.setattr(psutil, "net_io_counters", lambda **_options: counters)
     network = usage.Network()
     counters["eth0"].bytes_recv, counters["eth0"].bytes_sent = 4_000, 0
+    now += 2
     assert network.rates() == {"received_bytes": 2_000, "sent_bytes": 0}
     monkeypatch.setattr(psutil, "net_io_counters", refused)
     assert network.rates() == {}

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farandole import Cluster
-
-from bench.network import parameters
+from bench.network import parameters, prediction
 from bench.network.links import slow_hosts
-from bench.notebook import silence
+from bench.network.training import CONFIG, start, step_time
 from bench.record import Record, median_of, ratio_of_pairs
-from bench.site import bench_hub, quiet
+from bench.site import bench_hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from farandole import Run
 
-FOLDER = Path(__file__).parent
-CELL = (FOLDER.parent / "loops" / "network_step.py").read_text(encoding="utf-8")
-
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield the speeds of all modes, the bytes of mode auto, and the cost of a straggler."""
-    with slow_hosts(parameters.HOSTS, parameters.MEGABITS), bench_hub(config=FOLDER / "jupyterhub_config.py"):
+    """Yield the speeds of all modes, the bytes of mode auto, the cost of a straggler and the errors of predictions."""
+    with slow_hosts(parameters.HOSTS, parameters.MEGABITS), bench_hub(config=CONFIG):
         alone = _step_times(1, {"alone": '"step"'}, repeats)["alone"]
         yield median_of("network_step_ms_1", [1000 * seconds for seconds, _ in alone], "ms")
         for hosts in range(2, parameters.HOSTS + 1):
@@ -33,14 +27,12 @@ def measure(repeats: int) -> Iterator[Record]:
                 yield from _records(name, hosts, [seconds for seconds, _ in alone], runs)
             yield _traffic(hosts, found)
         yield _straggler(repeats)
+    yield from prediction.measure()
 
 
 def _records(name: str, hosts: int, alone: list[float], runs: list[tuple[float, Run]]) -> Iterator[Record]:
     yield median_of(f"network_step_ms_{name}_{hosts}", [1000 * seconds for seconds, _ in runs], "ms")
-    if runs[0][1].info.sync:  # modes that average in each step do not count their bytes
-        yield median_of(
-            f"network_megabytes_{name}_{hosts}", [_sent(run) / 1e6 for _, run in runs], "MB a step and rank"
-        )
+    yield median_of(f"network_megabytes_{name}_{hosts}", [_sent(run) / 1e6 for _, run in runs], "MB a step and rank")
     pairs = [(one, seconds) for one, (seconds, _) in zip(alone, runs, strict=True)]
     limit = f">= {parameters.EFFICIENCY}" if name == "auto" else ""
     note = "; ".join(runs[0][1].notices) if name == "auto" else ""
@@ -74,26 +66,10 @@ def _step_times(hosts: int, modes: dict[str, str], repeats: int) -> dict[str, li
 
     The last rank is slower in the mode with the name ``slow``.
     """
-    with silence():
-        cluster = Cluster.start(hosts, name=f"net{hosts}", ranks=1, backend="torch", progress=quiet)
-    with cluster:
+    with start(hosts) as cluster:
         found: dict[str, list[tuple[float, Run]]] = {name: [] for name in modes}
         for _ in range(repeats):
             for name, sync in modes.items():
-                steps = parameters.SLOW_STEPS if name in parameters.EACH_STEP and hosts > 1 else parameters.STEPS
-                first = parameters.FIRST_STEPS_OF_AUTO if name == "auto" else parameters.FIRST_STEPS
                 straggler = parameters.STRAGGLER if name == "slow" else 1
-                run = cluster.train(_code(sync, first, steps, straggler), name=name)
-                found[name].append((float(run.results[0]), run))
+                found[name].append(step_time(cluster, sync, name=name, straggler=straggler))
         return found
-
-
-def _code(sync: str, first: int, steps: int, straggler: int) -> str:
-    names = {
-        "COMPUTE": parameters.COMPUTE_SECONDS,
-        "FIRST_STEPS": first,
-        "STEPS": steps,
-        "STRAGGLER": straggler,
-    }
-    lines = [f"{name} = {value}" for name, value in names.items()]
-    return "\n".join([*lines, "import farandole as fd", f"SYNC = {sync}", CELL])

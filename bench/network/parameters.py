@@ -12,14 +12,15 @@ MEGABITS = 250.0
 COMPUTE_SECONDS = 0.18
 """The duration of a step without a network."""
 PARAMETER_BYTES = 4 * 11_181_642
-STEPS = 100
-"""Measured steps of a run, after the first ones."""
+STEPS = 300
+"""Measured steps of a run, after the first ones. An epoch of CINIC-10 has as many, with 100 images in a step of each
+host. Its end, at which the hosts wait for one more average, is a part of what is measured."""
 SLOW_STEPS = 12
 """Measured steps in the modes that average after each step."""
 FIRST_STEPS = 5
 """Steps before the measurement."""
 FIRST_STEPS_OF_AUTO = 35
-"""Steps before the measurement in mode auto, which chooses in the first 30 of them."""
+"""Steps before the measurement in mode auto, which chooses in the first 30 of them, and in modes with a warm-up."""
 STRAGGLER = 4
 """How many times slower the last rank is in the measurement of a straggler."""
 EFFICIENCY = 0.95
@@ -35,7 +36,10 @@ MODES = {
     "auto": "fd.sync.auto()",
 }
 """The measured modes: the name in the results, and the value of ``sync``."""
-EACH_STEP = ("step", "fp16")
+EACH_STEP = ('"step"', 'fd.sync.compressed("fp16")')
+PREDICTED_MEGABITS = (100.0, 250.0, 1000.0)
+"""The speeds of the links at which step times are predicted and measured."""
+PREDICTION_PERCENT = 20.0
 
 BATCH = 32
 """Images of a rank in a step of the accuracy bench."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from farandole.protocol import is_collective_failure
 
-from tests.contract.sync_on_ranks import CLOSE, EXACT, LOSE_SERVER
+from tests.contract.sync_on_ranks import CLOSE, EXACT, LOSE_RANK, LOSE_SERVER
 from tests.contract.worlds import run, world
 
 
@@ -56,4 +56,14 @@ def test_a_rank_that_has_lost_the_parameter_server_fails_as_in_a_collective(tmp_
         name, _, message = error.partition(": ")
         assert message.startswith("the parameter server on rank 0 is gone"), error
         # The driver then looks for the rank that has left, and an elastic run continues without it.
+        assert is_collective_failure(name, message), error
+
+
+@pytest.mark.parametrize("backend", ["torch", "horovod"])
+def test_a_rank_that_is_killed_during_an_average_is_an_error_of_the_world(tmp_path: Path, backend: str) -> None:
+    with world(backend, 3) as environments:
+        run(environments, "tests.contract.sync_on_ranks", tmp_path, LOSE_RANK, killed={2})
+    for rank in (0, 1):
+        error = (tmp_path / f"lost.{rank}").read_text()
+        name, _, message = error.partition(": ")
         assert is_collective_failure(name, message), error

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import getpass
+import re
 import sys
 import webbrowser
 from collections.abc import Sequence
-from contextlib import suppress
 
 from farandole.cli import check, credentials
 from farandole.cli.credentials import Login
 from farandole.exceptions import FarandoleError, UsageError
+
+TOKEN = re.compile("[!-~]+")
+"""Matches what can be a token: visible characters of ASCII. Others cannot be sent in the header of a request."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _login(options: argparse.Namespace) -> None:
     url = credentials.address_of(options.url)
+    asyncio.run(check.check_hub(url))
+    if credentials.is_readable_on_its_way(url):
+        print(
+            f"farandole login: {url} is not encrypted, so others in the network can read the token. Use an address "
+            "that begins with https:// if the hub has one.",
+            file=sys.stderr,
+        )
     token = _read_token(url)
     user = asyncio.run(check.user_of(url, token))
     credentials.keep(Login(url=url, user=user, token=token))
@@ -53,18 +63,28 @@ def _login(options: argparse.Namespace) -> None:
 
 
 def _read_token(url: str) -> str:
-    token = ""
-    if sys.stdin.isatty():
-        page = f"{url}/hub/token"
-        print(f"Make a token at {page} and paste it here. It is not shown.")
-        webbrowser.open(page)
-        with suppress(EOFError):
-            token = getpass.getpass("Token: ").strip()
-    else:
-        token = sys.stdin.readline().strip()
+    """Return the token that the user pastes, or the first line of a pipe. Messages never contain it."""
+    try:
+        token = (_ask_for_token(url) if sys.stdin.isatty() else sys.stdin.readline()).strip()
+    except EOFError:
+        token = ""
+    except UnicodeDecodeError:
+        token = "not a token"
     if not token:
         raise UsageError("there was no token; paste the one that the hub's Token page shows, or send it by a pipe")
+    if not TOKEN.fullmatch(token):
+        raise UsageError(
+            "this is no token, because it has spaces or special characters; copy the one that the hub's Token page "
+            "shows"
+        )
     return token
+
+
+def _ask_for_token(url: str) -> str:
+    page = f"{url}/hub/token"
+    print(f"Make a token at {page} and paste it here. It is not shown.")
+    webbrowser.open(page)
+    return getpass.getpass("Token: ")
 
 
 def _logout(options: argparse.Namespace) -> None:

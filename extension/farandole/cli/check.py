@@ -10,46 +10,51 @@ from farandole.exceptions import HubError, PermissionDeniedError
 
 NEEDED = ("access:servers", "read:users", "servers")
 """The scopes without which a driver cannot start workers and connect to them."""
+NOT_HERE = frozenset({401, 403, 404, 405})
+"""What servers answer that do not know the address of a hub's API."""
+
+
+async def check_hub(url: str) -> None:
+    """Check that a JupyterHub answers at ``url``. No token is sent, because another server could keep it.
+
+    Raises:
+        HubUnreachableError: nothing answers at ``url``, or its certificate is not valid.
+        HubError: what answers is no JupyterHub, or cannot process the request.
+    """
+    async with open_session() as session:
+        try:
+            about = await HubClient(url=url, token="", session=session).read("")
+        except HubError as exc:
+            if exc.status not in NOT_HERE:
+                raise
+            about = None
+    if not isinstance(about, dict) or "version" not in about:
+        raise _no_hub(url)
 
 
 async def user_of(url: str, token: str) -> str:
     """Return the name of the token's user.
 
     Raises:
-        HubUnreachableError: nothing answers at ``url``, or its certificate is not valid.
-        HubError: what answers is no JupyterHub, or cannot process the request.
+        HubUnreachableError, HubError: as in `check_hub`.
         PermissionDeniedError: the hub refuses the token, or the token lacks a scope.
     """
+    await check_hub(url)
     async with open_session() as session:
-        client = HubClient(url=url, token=token, session=session)
-        await _check_hub(client, url)
         try:
-            model = await client.read("user")
+            model = await HubClient(url=url, token=token, session=session).read("user")
         except PermissionDeniedError as exc:
             raise PermissionDeniedError(
                 f"the hub refused the token. Make a new one at {url}/hub/token, and copy all of it.", status=exc.status
             ) from exc
+    if not isinstance(model, dict) or "name" not in model:
+        raise _no_hub(url)
     if missing := missing_scopes(model):
         raise PermissionDeniedError(
             f"the token lacks the scopes {', '.join(missing)}, so it cannot start workers. Make one at {url}/hub/token "
             "with no scopes given, which has all of yours."
         )
     return str(model["name"])
-
-
-async def _check_hub(client: HubClient, url: str) -> None:
-    """Raise HubError or HubUnreachableError unless a JupyterHub answers at ``url``."""
-    try:
-        about = await client.read("")
-    except HubError as exc:
-        if exc.status not in {401, 403, 404, 405}:
-            raise
-        about = None
-    if not isinstance(about, dict) or "version" not in about:
-        raise HubError(
-            f"there is no JupyterHub at {url}. Give the address of its pages in the browser, up to `/hub`, e.g. "
-            "https://hub.example.org"
-        )
 
 
 def missing_scopes(model: dict[str, Any]) -> list[str]:
@@ -63,3 +68,11 @@ def missing_scopes(model: dict[str, Any]) -> list[str]:
         if limit in {"", "user", f"user={model['name']}"}:
             granted.add(name)
     return [scope for scope in NEEDED if scope not in granted]
+
+
+def _no_hub(url: str) -> HubError:
+    """Return the error for an address at which another server answers."""
+    return HubError(
+        f"there is no JupyterHub at {url}. Give the address of its pages in the browser, up to `/hub`, e.g. "
+        "https://hub.example.org"
+    )

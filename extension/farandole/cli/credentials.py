@@ -9,7 +9,8 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ class Login:
 
     url: str
     user: str
-    token: str
+    token: str = field(repr=False)
 
 
 def file() -> Path:
@@ -51,6 +52,18 @@ def address_of(url: str) -> str:
     if port is not None:
         place += f":{port}"
     return f"{parts.scheme}://{place}{PAGE.split(parts.path)[0].rstrip('/')}"
+
+
+def is_readable_on_its_way(url: str) -> bool:
+    """Return whether others can read requests to a hub: they are not encrypted, and leave this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "https" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return True
 
 
 def logins() -> dict[str, Login]:
@@ -91,7 +104,10 @@ def login_for(url: str | None) -> Login | None:
     if url is not None:
         return known.get(address_of(url))
     if len(known) > 1:
-        raise UsageError(f"there are logins for several hubs; choose one of them: {', '.join(sorted(known))}")
+        raise UsageError(
+            f"there are logins for several hubs; choose one of them, in a notebook with `--hub URL`: "
+            f"{', '.join(sorted(known))}"
+        )
     return next(iter(known.values()), None)
 
 
@@ -132,6 +148,6 @@ def _write(known: Mapping[str, Login]) -> None:
             stream.flush()
             os.fsync(descriptor)
         Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink()
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
         raise

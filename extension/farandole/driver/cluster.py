@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.folders import Copied, FolderCopy, own_name
+from farandole.driver.cells.folders import Copied, FolderCopy, here, own_name
 from farandole.driver.cells.relay import Show, Watch
 from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.cells.transfer import Pulls, pack, push
@@ -286,7 +286,7 @@ class Cluster:
         cut continues. Returns how much was sent. Raises TransferError if a file cannot be read or written.
         """
         self._control.refuse_while_busy()
-        source = Path(folder).expanduser().resolve()
+        source = here(folder)
         there = str(target) or own_name(source.name, "on the workers")
         copy = FolderCopy(self._progress)
         return self._loop.call(self._copy(lambda group: copy.put(group, source, there)), pump=copy.show)
@@ -294,9 +294,9 @@ class Cluster:
     def get(self, folder: str, target: str | Path = "") -> Copied:
         """Copy a folder of rank 0's machine to this machine, by default to one with its name here, as `put` does."""
         self._control.refuse_while_busy()
-        here = Path(target or own_name(Path(folder).name, "on this machine")).expanduser().resolve()
+        goal = here(target or own_name(Path(folder).name, "on this machine"))
         copy = FolderCopy(self._progress)
-        return self._loop.call(self._copy(lambda group: copy.get(group, str(folder), here)), pump=copy.show)
+        return self._loop.call(self._copy(lambda group: copy.get(group, str(folder), goal)), pump=copy.show)
 
     def scale(self, workers: int) -> None:
         """Start or stop workers until the cluster has this many. Ranks on remaining workers keep their variables."""

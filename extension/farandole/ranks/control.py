@@ -208,9 +208,9 @@ def give(names: list[str]) -> None:
     transfer.give(names)
 
 
-def file_names(folder: str, key: str, most: int) -> list[tuple[str, int]]:
+def file_names(folder: str, key: str, number: int, most: int) -> list[tuple[str, int | None]]:
     """Return the names and sizes of the next files of a folder on this rank's machine."""
-    return folders.names(folder, key, most)
+    return folders.names(folder, key, number, most)
 
 
 def file_contents(folder: str, wanted: list[tuple[str, int, int]]) -> list[list[Any] | str]:
@@ -228,11 +228,11 @@ def differing_pieces(folder: str, files: list[tuple[str, int, list[str], int | N
     return folders.differing(folder, files)
 
 
-def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> list[str | None]:
-    """Write pieces of files that were pushed under ``key``."""
+def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> list[str | None] | None:
+    """Write pieces of files that were pushed under ``key``. Return None if they have not arrived."""
     return folders.write(folder, key, parts)
 
 
-def finish_files(folder: str, files: list[tuple[str, str, int, int]]) -> list[str | None]:
-    """Give files that were received completely their names."""
-    return folders.finish(folder, files)
+def finish_files(folder: str, files: list[tuple[str, str, int, int]], complete: list[str]) -> list[str | None]:
+    """Give files that were received completely their names, and remove what cut copies of ``complete`` ones left."""
+    return folders.finish(folder, files, complete)

@@ -1,15 +1,17 @@
-"""Tests that the network bench understands the notice in which mode auto says what it has chosen."""
+"""Tests for the network bench: its trainings, and what it makes of the notice and the predictions of the ranks."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+import torch
 from farandole.ranks.training.sync.choice.prediction import Conditions
 from farandole.ranks.training.sync.choice.trial import _sentence
 from farandole.ranks.training.sync.modes import PAYLOADS, Local
 
-from bench.network import accuracy
+from bench.network import accuracy, parameters, prediction
+from bench.network.training import MODEL, begins_slowly
 
 CONDITIONS = Conditions(step=0.048, all_reduce=0.43, ranks=3, overheads=dict.fromkeys(PAYLOADS, 0.002))
 SIZE = 44_700_000
@@ -51,3 +53,37 @@ def test_auto_says_if_no_mode_is_fast_enough():
     )
     fast = Local(every=16, delay=6, payload="int4")
     assert "fastest" not in _sentence(CONDITIONS, fast, SIZE)
+
+
+def test_the_model_of_the_bench_has_the_parameters_of_resnet18_and_trains():
+    names = {}
+    exec(MODEL, names)
+    model = names["Model"](0.0)
+    assert 4 * sum(one.numel() for one in model.parameters()) == parameters.PARAMETER_BYTES
+    model(torch.ones((), requires_grad=True)).backward()
+    assert all(one.grad is not None for one in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("sync", "slowly"),
+    [
+        ("fd.sync.auto()", True),
+        ("fd.sync.local(every=16)", True),
+        ("fd.sync.local(every=16, warmup=0)", False),
+        ("fd.sync.asynchronous(every=16)", False),
+        ('"step"', False),
+    ],
+)
+def test_the_first_steps_of_a_mode_that_warms_up_are_not_measured(sync, slowly):
+    assert begins_slowly(sync) == slowly
+
+
+def test_each_mode_that_averages_in_each_step_is_a_measured_mode():
+    assert set(parameters.EACH_STEP) < set(parameters.MODES.values())
+
+
+def test_the_error_of_predictions_is_that_of_the_worst_mode():
+    record = prediction.errors("error", {"a": 0.11, "b": 0.2}, {"a": 0.1, "b": 0.25})
+    assert record.value == pytest.approx(20)
+    assert record.runs == pytest.approx((10, 20))
+    assert record.note == "ms a step, predicted : measured: a 110 : 100; b 200 : 250"

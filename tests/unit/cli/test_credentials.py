@@ -1,11 +1,12 @@
 """Tokens are kept for each hub, in a file of the user."""
 
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from farandole.cli import credentials
-from farandole.cli.credentials import Login, address_of
+from farandole.cli.credentials import Login, address_of, is_readable_on_its_way
 from farandole.exceptions import UsageError
 
 ADA = Login(url="https://hub.example.org", user="ada", token="secret")
@@ -44,6 +45,43 @@ def test_what_is_no_address_is_refused(given):
         address_of(given)
 
 
+@pytest.mark.parametrize(
+    ("url", "readable"),
+    [
+        ("https://hub.example.org", False),
+        ("http://hub.example.org", True),
+        ("http://10.0.0.1:8000", True),
+        ("http://127.0.0.2:8000", False),
+        ("http://[::1]:8000", False),
+        ("http://localhost:8000", False),
+        ("http://hub.localhost:8000", False),
+    ],
+)
+def test_only_unencrypted_requests_to_other_machines_can_be_read_on_their_way(url, readable):
+    assert is_readable_on_its_way(url) is readable
+
+
+def test_an_interrupted_login_leaves_no_token(folder, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(credentials.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        credentials.keep(ADA)
+    assert [path.name for path in folder.iterdir()] == [".hubs.lock"]
+
+
+def test_the_file_is_never_readable_by_others(folder, monkeypatch):
+    modes = []
+    monkeypatch.setattr(credentials.os, "fsync", lambda number: modes.append(stat.S_IMODE(os.fstat(number).st_mode)))
+    previous = os.umask(0)
+    try:
+        credentials.keep(ADA)
+    finally:
+        os.umask(previous)
+    assert modes == [0o600]
+
+
 def test_only_the_user_can_read_the_tokens(folder):
     assert credentials.logins() == {}
     credentials.keep(ADA)
@@ -52,6 +90,10 @@ def test_only_the_user_can_read_the_tokens(folder):
     assert stat.S_IMODE((folder / "hubs.json").stat().st_mode) == 0o600
     assert sorted(path.name for path in folder.iterdir()) == [".hubs.lock", "hubs.json"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_login_is_shown_without_its_token():
+    assert ADA.token not in f"{ADA} {ADA!r}"
 
 
 def test_a_new_login_replaces_that_of_the_same_hub(folder):
@@ -69,7 +111,7 @@ def test_the_only_hub_need_not_be_named():
     credentials.keep(ADA)
     assert credentials.login_for(None) == credentials.login_for(f"{ADA.url}/hub/home") == ADA
     credentials.keep(OTHER)
-    with pytest.raises(UsageError, match=r"several hubs; choose one of them: http://10.*, https://hub"):
+    with pytest.raises(UsageError, match=r"several hubs; choose one of them, .*`--hub URL`: http://10.*, https://hub"):
         credentials.login_for(None)
     assert credentials.login_for(OTHER.url) == OTHER
 

@@ -1,10 +1,12 @@
 """`farandole login` checks the hub and the token. The hub here is a stand-in; tests/integration has a real one."""
 
 import asyncio
+import getpass
 import io
 import os
 import ssl
 import sys
+import webbrowser
 from asyncio.subprocess import PIPE
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -26,15 +28,19 @@ ALL = ["access:servers!user=ada", "read:users!user=ada", "servers!user=ada", "us
 
 
 @asynccontextmanager
-async def hub(scopes=ALL, version=VERSION, fails=None, moved=None):
-    """Serve the part of a hub's API that a login uses, and yield its address."""
+async def hub(scopes=ALL, version=VERSION, fails=None, moved=None, text=None, model=None, seen=None):
+    """Serve the part of a hub's API that a login uses, and yield its address. ``seen`` gets the sent tokens."""
 
     async def user(request):
         if request.headers.get("Authorization") != "token right":
             return web.json_response({"message": "no"}, status=403)
-        return web.json_response({"name": "ada", "scopes": scopes})
+        return web.json_response(model or {"name": "ada", "scopes": scopes})
 
-    def about(_request):
+    async def about(request):
+        if seen is not None:
+            seen.append(request.headers.get("Authorization"))
+        if text is not None:
+            return web.Response(text=text, content_type="application/json")
         if moved:
             raise web.HTTPFound(moved)
         return web.json_response(version, status=fails or 200)
@@ -115,11 +121,27 @@ async def test_an_expired_certificate_is_named(tmp_path):
     assert "the certificate of localhost is not valid: certificate has expired. Ask the hub's operator" in said.decode()
 
 
-@pytest.mark.parametrize("version", [{}, [], "text"])
-async def test_another_web_server_is_not_taken_for_a_hub(version):
-    async with hub(version=version) as url:
+@pytest.mark.parametrize(
+    "answer", [{"version": {}}, {"version": []}, {"version": "text"}, {"text": "no JSON"}, {"model": [1]}]
+)
+async def test_another_web_server_is_not_taken_for_a_hub(answer):
+    async with hub(**answer) as url:
         with pytest.raises(HubError, match=rf"there is no JupyterHub at {url}"):
             await check.user_of(url, "right")
+
+
+async def test_no_token_is_sent_before_a_hub_has_answered():
+    seen = []
+    async with hub(version={}, seen=seen) as url:
+        with pytest.raises(HubError, match="there is no JupyterHub"):
+            await check.user_of(url, "right")
+    assert seen == [None]
+
+
+async def test_a_server_without_https_is_named():
+    async with hub() as url:
+        with pytest.raises(HubUnreachableError, match="does not answer with https .* begins with http://"):
+            await check.check_hub(url.replace("http:", "https:"))
 
 
 async def test_an_address_without_an_answer_is_named():
@@ -129,11 +151,111 @@ async def test_an_address_without_an_answer_is_named():
         await check.user_of(url, "right")
 
 
-def test_a_failed_login_keeps_nothing_and_says_why(tmp_path, monkeypatch, capsys):
+class Terminal(io.StringIO):
+    """A terminal in which the user types."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    assert main(["login", "http://127.0.0.1:9"]) == 1
+
+
+@pytest.fixture
+def served(monkeypatch, config):
+    """Return a function that logs in at a hub with what the standard input contains."""
+
+    async def login(said, **options):
+        monkeypatch.setattr(sys, "stdin", said)
+        async with hub(**options) as url:
+            return url, await asyncio.to_thread(main, ["login", url])
+
+    return login
+
+
+async def test_a_token_from_a_pipe_is_kept_and_never_shown(served, capsys):
+    url, status = await served(io.StringIO("  right\nmore\n"))
+    said = capsys.readouterr()
+    assert (status, said.err) == (0, "")
+    assert said.out == f"Logged in at {url} as ada. In a notebook: %cluster start --hub {url}\n"
+    assert credentials.logins()[url].token == "right"
+
+
+async def test_a_terminal_is_asked_after_the_page_that_makes_a_token_is_opened(served, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(getpass, "getpass", lambda _: "right")
+    url, status = await served(Terminal())
+    assert (status, opened) == (0, [f"{url}/hub/token"])
+    assert credentials.logins()[url].user == "ada"
+
+
+async def test_an_address_without_a_hub_is_named_before_a_token_is_asked_for(served, capsys, monkeypatch):
+    monkeypatch.setattr(webbrowser, "open", pytest.fail)
+    _, status = await served(Terminal(), version={})
+    assert status == 1
+    assert "there is no JupyterHub at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["two words", "t\u00f6k\u00e4n", "a\x00b", "\udcff"])
+async def test_what_cannot_be_a_token_is_refused_and_not_repeated(served, capsys, said):
+    _, status = await served(io.StringIO(f"{said}\n"))
+    found = capsys.readouterr().err
+    assert status == 1
+    assert "this is no token, because it has spaces or special characters; copy the one" in found
+    assert said not in found
+
+
+async def test_bytes_that_are_no_text_are_no_token(served, capsys):
+    _, status = await served(io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n"), encoding="utf-8"))
+    assert status == 1
+    assert "this is no token" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["\n", ""])
+async def test_a_login_without_a_token_says_how_to_give_one(served, capsys, said):
+    _, status = await served(io.StringIO(said))
+    assert status == 1
     assert "farandole login: there was no token; paste the one" in capsys.readouterr().err
+
+
+async def test_ctrl_c_ends_the_command(served, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(webbrowser, "open", lambda _: True)
+    monkeypatch.setattr(getpass, "getpass", interrupt)
+    assert (await served(Terminal()))[1] == 130
+    assert credentials.logins() == {}
+
+
+async def test_status_and_logout(served, capsys):
+    url, _ = await served(io.StringIO("right\n"))
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["status"]) == 0
+    assert capsys.readouterr().out.startswith(f"{url}  ada  no hub answers at {url}")
+    assert main(["logout", url]) == 0
+    assert capsys.readouterr().out.startswith(
+        f"Logged out at {url}. The token stays valid until you revoke it at {url}"
+    )
+    assert credentials.logins() == {}
+
+
+def test_a_token_that_others_can_read_on_its_way_is_named(config, capsys, monkeypatch):
+    async def accept(_url, _token=""):
+        return "ada"
+
+    monkeypatch.setattr(check, "check_hub", accept)
+    monkeypatch.setattr(check, "user_of", accept)
+    for url, warned in [("http://hub.example.org", True), ("https://hub.example.org", False)]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("right\n"))
+        assert main(["login", url]) == 0
+        assert ("is not encrypted, so others in the network can read the token" in capsys.readouterr().err) is warned
+
+
+def test_a_failed_login_keeps_nothing_and_says_why(config, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("token\n"))
     assert main(["login", "http://127.0.0.1:9"]) == 1
     assert "no hub answers at http://127.0.0.1:9" in capsys.readouterr().err

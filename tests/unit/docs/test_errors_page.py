@@ -27,7 +27,7 @@ DAMAGED = "the panel and the notebook show it as the reason why they leave out a
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
-    "extension/farandole/driver/cells/folders.py": {"raise TransferError(str(exc))": PASSED_ON},
+    "extension/farandole/driver/cells/folder_ends.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/control/mailbox.py": {
         "raise FarandoleError(error)": PASSED_ON,
         "raise OSError(": HANDLED,

@@ -1,11 +1,27 @@
 """Tests for the pieces in which files are copied."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
+from farandole.exceptions import TransferError
 from farandole.files import pieces
-from farandole.files.pieces import PART, content, count, differing, digest, finish, names, part_of, read, write
+from farandole.files.pieces import (
+    PART,
+    check_target,
+    clean,
+    content,
+    count,
+    differing,
+    digest,
+    finish,
+    names,
+    or_reason,
+    part_of,
+    read,
+    write,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +51,16 @@ def copy(source: Path, target: Path, name: str) -> int:
     return len(numbers)
 
 
-def test_files_are_listed_in_order_without_links_and_unfinished_copies(source: Path) -> None:
-    (source / "link").symlink_to("a")
+def test_files_are_listed_in_order_without_unfinished_copies(source: Path) -> None:
     (source / f"c{PART}").write_bytes(b"x")
-    os.mkfifo(source / "pipe")
     assert list(names(source)) == [("a", 0), ("b/long", 10)]
+
+
+def test_links_and_special_files_are_listed_without_a_size(source: Path) -> None:
+    (source / "link").symlink_to("a")
+    (source / "folder").symlink_to("b")
+    os.mkfifo(source / "pipe")
+    assert list(names(source)) == [("a", 0), ("folder", None), ("link", None), ("pipe", None), ("b/long", 10)]
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
@@ -102,7 +123,44 @@ def test_copies_of_two_contents_do_not_disturb_each_other_and_leave_nothing(sour
     write(target, part_of("b/long", second), 0, b"3333", second[0])
     finish(target, part_of("b/long", second), "b/long", 4)
     assert (target / "b/long").read_bytes() == b"3333"
-    assert [path.name for path in (target / "b").iterdir()] == ["long"]
+    write(target, other := part_of("b/other", first), 0, b"1111", first[0])
+    clean(target, ["b/long"])
+    assert sorted(path.name for path in (target / "b").iterdir()) == sorted(["long", Path(other).name])
+
+
+def test_a_copy_that_another_one_has_finished_or_removed_is_not_given_the_name(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    wanted = content(source, "b/long").digests
+    part = part_of("b/long", wanted)
+    with pytest.raises(ValueError, match="another copy wrote to it at the same time"):
+        finish(target, part, "b/long", 10)
+    write(target, part, 1, b"4567", wanted[1])
+    with pytest.raises(ValueError, match="is not the file that was received"):
+        finish(target, part, "b/long", 10)
+    assert not (target / "b/long").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_target(tmp_path / "new" / "folder", "here")
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to("nowhere")
+    for name in ("file", "broken"):
+        with pytest.raises(TransferError, match=f"'.*/{name}' here is not a folder"):
+            check_target(tmp_path / name / "folder", "here")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(TransferError, match=f"the folder '{tmp_path}' here cannot be written; name another one with"):
+        check_target(tmp_path / "new", "here")
+
+
+def test_only_a_full_disk_ends_a_copy(tmp_path: Path) -> None:
+    def fail(_folder: Path, number: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    assert or_reason(tmp_path, fail, errno.EIO) == f"[Errno {errno.EIO}] Input/output error"
+    with pytest.raises(TransferError, match=r"no space for more files in .*\(No space left on device\)\. Make room"):
+        or_reason(tmp_path, fail, errno.ENOSPC)
 
 
 def test_scripts_stay_executable_and_private_files_private(source: Path, tmp_path: Path) -> None:
@@ -114,10 +172,18 @@ def test_scripts_stay_executable_and_private_files_private(source: Path, tmp_pat
     assert (tmp_path / "target" / "a").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_longest_names_are_copied(source: Path, tmp_path: Path) -> None:
-    name = "漢" * 84
+@pytest.mark.parametrize("name", ["漢" * 84, "\udcff", "a\nb", "*?[a]", "-rf", "b\\c"])
+def test_the_longest_and_oddest_names_are_copied(source: Path, tmp_path: Path, name: str) -> None:
     (source / name).write_bytes(b"0")
     assert copy(source, tmp_path / "target", name) == 1
+    clean(tmp_path / "target", [name])
+    assert [path.name for path in (tmp_path / "target").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_a_name_that_no_file_can_have_is_a_reason(source: Path, name: str) -> None:
+    assert or_reason(source, write, part_of(name, []), 0, b"x", digest(b"x")) is None
+    assert isinstance(or_reason(source, finish, part_of(name, []), name, 1), str)
 
 
 def test_a_damaged_piece_is_refused(source: Path, tmp_path: Path) -> None:

@@ -2,195 +2,59 @@
 
 from __future__ import annotations
 
-import base64
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
 
+from farandole.driver.cells.folder_ends import End, File, Here, Piece, Span, There, wanted
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
-from farandole.driver.kernels.rank_calls import RankCall
-from farandole.driver.loop import in_thread
 from farandole.driver.workers.worker import Progress
-from farandole.exceptions import RankDiedError, RankError, TransferError, UsageError
+from farandole.exceptions import DeadlineError, RankError, TransferError, UsageError
 from farandole.files import pieces
 from farandole.files.pieces import Content
-from farandole.protocol import PUSH_TARGET
-from farandole.reading import reason
 from farandole.sizes import share_text, size_text
 
-CALL_SECONDS = 600.0
-"""Timeout of a call. A rank computes the digests of up to `PAGE_PIECES` pieces in a call."""
 PAGE_FILES = 1000
 PAGE_PIECES = 500
 """At most this many files, or a little more than this many pieces, are compared in a call."""
-LISTED_FILES = 20_000
 PROGRESS_SECONDS = 5.0
+LOOK_SECONDS = 60.0
+"""Timeout for finding out which workers see a copy."""
 NAMED_FILES = 5
-
-T = TypeVar("T")
-Piece: TypeAlias = "tuple[_File, int]"
-"""A file and the number of one of its pieces."""
-Span: TypeAlias = "tuple[_File, int, int]"
-"""A file, the number of one of its pieces, and the largest number of pieces from there on."""
 
 
 @dataclass(kw_only=True)
 class Copied:
-    """The result of a copy: the numbers of files and bytes of the folder, and how much of it had to be sent."""
+    """The result of a copy: the numbers of files and bytes of the folder, and how much of it had to be sent.
+
+    - ``left_out`` is the number of links and special files, which are not copied.
+    - ``elsewhere`` names the workers that do not see the copy, because they have other disks.
+    """
 
     files: int = 0
     size: int = 0
     sent_files: int = 0
     sent: int = 0
+    left_out: int = 0
+    elsewhere: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if not self.sent_files:
-            return f"{self.files} files, {size_text(self.size)}: already there"
-        return f"{self.files} files, {size_text(self.size)}: {self.sent_files} files, {size_text(self.sent)} sent"
-
-
-@dataclass(eq=False, kw_only=True)
-class _File:
-    """A file of the folder that is copied. ``missing`` lists the pieces that the receiver lacks."""
-
-    name: str
-    size: int
-    mode: int = 0
-    digests: list[str] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)
-
-    @property
-    def part(self) -> str:
-        """The name of the file while it is being received."""
-        return pieces.part_of(self.name, self.digests)
-
-    def length(self, number: int) -> int:
-        """Return the number of bytes of a piece."""
-        return min(pieces.PIECE_BYTES, self.size - number * pieces.PIECE_BYTES)
-
-
-class _End(Protocol):
-    """One end of a copy. In each list that a method returns, a text is the reason why a file has no result."""
-
-    async def listing(self) -> list[_File]:
-        """Return the files of the folder."""
-
-    async def contents(self, spans: Sequence[Span]) -> Sequence[Content | str]:
-        """Return the sizes, permissions and digests of files."""
-
-    async def differing(self, spans: Sequence[Span], *, parts: bool) -> Sequence[list[int] | str | None]:
-        """Return the numbers of the pieces that are missing, or None for a file that is complete.
-
-        With ``parts``, these are the pieces that have not been received yet.
-        """
-
-    async def read(self, batch: Sequence[Piece]) -> Sequence[bytes | str]:
-        """Return pieces of files."""
-
-    async def write(self, batch: Sequence[Piece], data: Sequence[bytes]) -> Sequence[str | None]:
-        """Write pieces of files that are being received."""
-
-    async def finish(self, files: Sequence[_File]) -> Sequence[str | None]:
-        """Give files that were received completely their names."""
-
-
-class _Here:
-    """A folder of this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    async def listing(self) -> list[_File]:
-        """Return the files. Raises TransferError if the folder cannot be read."""
-        listed = await _attempt(lambda: [_File(name=name, size=size) for name, size in pieces.names(self._folder)])
-        if isinstance(listed, str):
-            raise TransferError(f"the folder on this machine: {listed}.")
-        return listed
-
-    async def contents(self, spans: Sequence[Span]) -> list[Content | str]:
-        return [
-            await _attempt(partial(pieces.content, self._folder, file.name, first, most)) for file, first, most in spans
-        ]
-
-    async def differing(self, spans: Sequence[Span], *, parts: bool) -> list[list[int] | str | None]:
-        """Return the missing pieces. Raises TransferError if something else is in the place of the folder."""
-        if self._folder.exists() and not self._folder.is_dir():
-            raise TransferError(f"{str(self._folder)!r} on this machine is not a folder.")
-        return [await _attempt(partial(pieces.differing, self._folder, *_wanted(span, parts))) for span in spans]
-
-    async def read(self, batch: Sequence[Piece]) -> list[bytes | str]:
-        return [await _attempt(partial(pieces.read, self._folder, file.name, number)) for file, number in batch]
-
-    async def write(self, batch: Sequence[Piece], data: Sequence[bytes]) -> list[str | None]:
-        return [
-            await _attempt(
-                partial(pieces.write, self._folder, file.part, number, one, file.digests[number], mode=file.mode)
+        text = f"{_number(self.files)}, {size_text(self.size)}: "
+        text += f"{_number(self.sent_files)}, {size_text(self.sent)} sent" if self.sent_files else "already there"
+        if not self.files:
+            text = "the folder has no files"
+        if self.left_out:
+            text += f"; links and special files left out: {self.left_out}"
+        if self.elsewhere:
+            text += (
+                f". The copy is on the machine of rank 0, and {', '.join(self.elsewhere)} do not see it: use `--to "
+                "FOLDER` with a folder that all workers share, or load the data in a cell on each of them"
             )
-            for (file, number), one in zip(batch, data, strict=True)
-        ]
-
-    async def finish(self, files: Sequence[_File]) -> list[str | None]:
-        return [
-            await _attempt(partial(pieces.finish, self._folder, file.part, file.name, file.size, file.mode))
-            for file in files
-        ]
-
-
-class _There:
-    """A folder of rank 0's machine. A relative path is relative to the home of the workers."""
-
-    def __init__(self, group: RankGroup, folder: str) -> None:
-        self._group = group
-        self._folder = folder
-
-    async def listing(self) -> list[_File]:
-        key, listed = uuid.uuid4().hex, []
-        while found := await self._ask(rank_calls.file_names(self._folder, key, LISTED_FILES)):
-            listed += [_File(name=name, size=size) for name, size in found]
-        return listed
-
-    async def contents(self, spans: Sequence[Span]) -> list[Content | str]:
-        wanted = [(file.name, first, most) for file, first, most in spans]
-        return [
-            one if isinstance(one, str) else Content(size=one[0], mode=one[1], digests=one[2])
-            for one in await self._ask(rank_calls.file_contents(self._folder, wanted))
-        ]
-
-    async def differing(self, spans: Sequence[Span], *, parts: bool) -> list[list[int] | str | None]:
-        return await self._ask(rank_calls.differing_pieces(self._folder, [_wanted(span, parts) for span in spans]))
-
-    async def read(self, batch: Sequence[Piece]) -> list[bytes | str]:
-        call = rank_calls.read_pieces(self._folder, [(file.name, number) for file, number in batch])
-        return [one if isinstance(one, str) else base64.b64decode(one[0]) for one in await self._ask(call)]
-
-    async def write(self, batch: Sequence[Piece], data: Sequence[bytes]) -> list[str | None]:
-        key = uuid.uuid4().hex
-        await self._group.kernels[0].push(PUSH_TARGET, {"key": key}, b"".join(data))
-        parts = [
-            (file.part, number, len(one), file.digests[number], file.mode)
-            for (file, number), one in zip(batch, data, strict=True)
-        ]
-        return await self._ask(rank_calls.write_pieces(self._folder, key, parts))
-
-    async def finish(self, files: Sequence[_File]) -> list[str | None]:
-        ends = [(file.part, file.name, file.size, file.mode) for file in files]
-        return await self._ask(rank_calls.finish_files(self._folder, ends))
-
-    async def _ask(self, call: RankCall[T]) -> T:
-        kernels = self._group.kernels[:1]
-        try:
-            [answer] = await self._group.control(call, what="copying a folder", timeout=CALL_SECONDS, kernels=kernels)
-        except RankDiedError:
-            raise
-        except RankError as exc:
-            raise TransferError(str(exc)) from exc
-        return answer
+        return text
 
 
 class FolderCopy:
@@ -204,7 +68,8 @@ class FolderCopy:
         self._progress = progress
         self._copied = Copied()
         self._failed: dict[str, str] = {}
-        self._doing = ""
+        self._files: list[File] = []
+        self._compared = 0
         self._shown = time.monotonic()
 
     async def put(self, group: RankGroup, source: Path, target: str) -> Copied:
@@ -213,7 +78,9 @@ class FolderCopy:
         Raises:
             TransferError: a file could not be copied, or the folder cannot be read. The other files are complete.
         """
-        return await self._copy(_Here(source), _There(group, target))
+        copied = await self._copy(Here(source), There(group, target))
+        copied.elsewhere = await self._unseen(group, target)
+        return copied
 
     async def get(self, group: RankGroup, source: str, target: Path) -> Copied:
         """Copy ``source``, a path that is relative to the home of the workers, to a folder of this machine.
@@ -221,33 +88,54 @@ class FolderCopy:
         Raises:
             TransferError: a file could not be copied, or the folder cannot be read. The other files are complete.
         """
-        return await self._copy(_There(group, source), _Here(target))
+        return await self._copy(There(group, source), Here(target))
 
     def show(self) -> None:
         """Show the progress, at most every few seconds. The caller's thread decides in which cell it appears."""
-        if self._doing and time.monotonic() - self._shown > PROGRESS_SECONDS:
+        if time.monotonic() - self._shown > PROGRESS_SECONDS:
             self._shown = time.monotonic()
-            self._progress(self._doing)
+            copied = self._copied
+            compared = f"compared {share_text(self._compared, copied.size)}, copied {size_text(copied.sent)}"
+            self._progress(compared if copied.files else "listing the files")
 
-    async def _copy(self, source: _End, target: _End) -> Copied:
-        self._doing = "listing the files"
+    async def _copy(self, source: End, target: End) -> Copied:
         listed = await source.listing()
-        self._copied = Copied(files=len(listed), size=sum(file.size for file in listed))
-        compared = 0
-        for page in _pages(listed):
-            self._doing = f"compared {share_text(compared, self._copied.size)}, copied {size_text(self._copied.sent)}"
-            compared += sum(file.size for file in page)
-            wanted = await self._incomplete(await self._described(page, source), target)
-            self._copied.sent_files += len(wanted)
-            for batch in _batches(wanted):
+        self._files = files = [File(name=name, size=size) for name, size in listed if size is not None]
+        self._copied = Copied(
+            files=len(files), size=sum(file.size for file in files), left_out=len(listed) - len(files)
+        )
+        for page in _pages(files):
+            described = await self._described(page, source)
+            lacking = await self._incomplete(described, target)
+            self._copied.sent_files += len(lacking)
+            for batch in _batches(lacking):
                 await self._send(batch, source, target)
-            complete = [file for file in wanted if file.name not in self._failed]
-            self._note(complete, await target.finish(complete))
+            await self._finish(described, lacking, target)
         if self._failed:
             raise TransferError(self._failures())
         return self._copied
 
-    async def _described(self, page: Sequence[_File], source: _End) -> list[_File]:
+    async def _finish(self, page: Sequence[File], sent: Sequence[File], target: End) -> None:
+        """Give the files that were sent their names. Another copy may have written to them at the same time."""
+        lacking = await self._incomplete([file for file in sent if file.name not in self._failed], target)
+        self._note(lacking, [pieces.CROSSED if file.missing else None for file in lacking])
+        whole = [file for file in lacking if not file.missing]
+        complete = [file.name for file in page if file.name not in self._failed]
+        self._note(whole, await target.finish(whole, complete))
+
+    async def _unseen(self, group: RankGroup, target: str) -> tuple[str, ...]:
+        """Return the names of the workers that do not see the last file of a copy."""
+        first = {kernel.worker.name: kernel for kernel in reversed(group.kernels)}
+        others = [kernel for kernel in first.values() if kernel.worker.name != group.kernels[0].worker.name]
+        found: list[list[list[int] | str | None]] = []
+        if others and self._files:
+            call = rank_calls.differing_pieces(target, [wanted((self._files[-1], 0, 1), parts=False)])
+            # The copy is complete, so a worker that cannot answer is no error.
+            with suppress(RankError, DeadlineError):
+                found = await group.control(call, what="looking for files", timeout=LOOK_SECONDS, kernels=others)
+        return tuple(kernel.worker.name for kernel, [answer] in zip(others, found, strict=False) if answer is not None)
+
+    async def _described(self, page: Sequence[File], source: End) -> list[File]:
         """Read the sizes, permissions and digests of files. Return the files for which this was possible."""
         for spans in _spans(page):
             found = await source.contents(spans)
@@ -257,22 +145,23 @@ class FolderCopy:
                     if first == 0:
                         file.size, file.mode = content.size, content.mode
                     file.digests += content.digests
+            self._compared += sum(map(_bytes_of, spans))
         for file in page:
             # The other end may be damaged or hostile, and a file may grow.
             if file.name not in self._failed and len(file.digests) != pieces.count(file.size):
                 self._failed[file.name] = "it changed while it was copied"
         return [file for file in page if file.name not in self._failed]
 
-    async def _incomplete(self, page: Sequence[_File], target: _End) -> list[_File]:
+    async def _incomplete(self, page: Sequence[File], target: End) -> list[File]:
         """Return the files that the target does not have, after noting which pieces are missing."""
         differ = await self._differing(page, target, parts=False)
-        wanted = [file for file in page if file.name in differ]
-        missing = await self._differing(wanted, target, parts=True)
-        for file in wanted:
+        lacking = [file for file in page if file.name in differ]
+        missing = await self._differing(lacking, target, parts=True)
+        for file in lacking:
             file.missing = missing.get(file.name, [])
-        return [file for file in wanted if file.name not in self._failed]
+        return [file for file in lacking if file.name not in self._failed]
 
-    async def _differing(self, files: Sequence[_File], target: _End, *, parts: bool) -> dict[str, list[int]]:
+    async def _differing(self, files: Sequence[File], target: End, *, parts: bool) -> dict[str, list[int]]:
         """Return the numbers of the missing pieces of the files that are not complete, by their names."""
         found: dict[str, list[int]] = {}
         for spans in _spans(files):
@@ -283,7 +172,9 @@ class FolderCopy:
                     found.setdefault(file.name, []).extend(numbers)
         return found
 
-    async def _send(self, batch: Sequence[Piece], source: _End, target: _End) -> None:
+    async def _send(self, pending: Sequence[Piece], source: End, target: End) -> None:
+        # If a piece of a large file cannot be written, the others are not sent.
+        batch = [(file, number) for file, number in pending if file.name not in self._failed]
         found = await source.read(batch)
         self._note([file for file, _ in batch], found)
         read = {piece: data for piece, data in zip(batch, found, strict=True) if isinstance(data, bytes)}
@@ -291,7 +182,7 @@ class FolderCopy:
             self._note([file for file, _ in read], await target.write(list(read), list(read.values())))
             self._copied.sent += sum(map(len, read.values()))
 
-    def _note(self, files: Sequence[_File], outcomes: Sequence[object]) -> None:
+    def _note(self, files: Sequence[File], outcomes: Sequence[object]) -> None:
         """Note the files that have a reason for a failure in place of a result."""
         for file, outcome in zip(files, outcomes, strict=True):
             if isinstance(outcome, str):
@@ -306,6 +197,14 @@ class FolderCopy:
         )
 
 
+def here(folder: str | Path) -> Path:
+    """Return the path of a folder of this machine. Raises UsageError if it is in the home of an unknown user."""
+    try:
+        return Path(folder).expanduser().absolute()
+    except RuntimeError as exc:
+        raise UsageError(f"{str(folder)!r} is in the home of a user that this machine does not know") from exc
+
+
 def own_name(name: str, place: str) -> str:
     """Return the name of a copied folder, for its copy. ``place`` is where the copy is made.
 
@@ -317,24 +216,13 @@ def own_name(name: str, place: str) -> str:
     return name
 
 
-async def _attempt(work: Callable[[], T]) -> T | str:
-    """Run work on this machine's files in a thread. Return its result, or the reason why it failed."""
-    try:
-        return await in_thread(work)
-    except (OSError, ValueError) as exc:
-        return reason(exc)
+def _number(files: int) -> str:
+    return f"{files} file{'' if files == 1 else 's'}"
 
 
-def _wanted(span: Span, parts: bool) -> tuple[str, int, list[str], int | None]:
-    """Return the arguments of `pieces.differing` for a file, or for what was received of it."""
-    file, first, most = span
-    digests = file.digests[first : first + most]
-    return (file.part, first, digests, None) if parts else (file.name, first, digests, file.size)
-
-
-def _pages(files: Sequence[_File]) -> Iterator[list[_File]]:
+def _pages(files: Sequence[File]) -> Iterator[list[File]]:
     """Split the files into pages that are compared together."""
-    page: list[_File] = []
+    page: list[File] = []
     count = 0
     for file in files:
         page.append(file)
@@ -346,7 +234,7 @@ def _pages(files: Sequence[_File]) -> Iterator[list[_File]]:
         yield page
 
 
-def _spans(files: Sequence[_File]) -> Iterator[list[Span]]:
+def _spans(files: Sequence[File]) -> Iterator[list[Span]]:
     """Yield the files with all of their pieces. A file with many pieces is split, and is alone in each call."""
     small = [file for file in files if pieces.count(file.size) <= PAGE_PIECES]
     if small:
@@ -357,7 +245,13 @@ def _spans(files: Sequence[_File]) -> Iterator[list[Span]]:
                 yield [(file, first, PAGE_PIECES)]
 
 
-def _batches(files: Sequence[_File]) -> Iterator[list[Piece]]:
+def _bytes_of(span: Span) -> int:
+    """Return the number of bytes of the pieces of a file."""
+    file, first, most = span
+    return max(0, min(file.size - first * pieces.PIECE_BYTES, most * pieces.PIECE_BYTES))
+
+
+def _batches(files: Sequence[File]) -> Iterator[list[Piece]]:
     """Split the missing pieces of files into batches that fit into one message."""
     batch: list[Piece] = []
     size = 0

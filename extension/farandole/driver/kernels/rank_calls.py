@@ -150,8 +150,8 @@ def give(names: list[str]) -> RankCall[None]:
     return RankCall("give", (names,))
 
 
-def file_names(folder: str, key: str, most: int) -> RankCall[list[tuple[str, int]]]:
-    return RankCall("file_names", (folder, key, most))
+def file_names(folder: str, key: str, number: int, most: int) -> RankCall[list[tuple[str, int | None]]]:
+    return RankCall("file_names", (folder, key, number, most))
 
 
 def file_contents(folder: str, wanted: list[tuple[str, int, int]]) -> RankCall[list[list[Any] | str]]:
@@ -168,9 +168,13 @@ def differing_pieces(
     return RankCall("differing_pieces", (folder, files))
 
 
-def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> RankCall[list[str | None]]:
+def write_pieces(
+    folder: str, key: str, parts: list[tuple[str, int, int, str, int]]
+) -> RankCall[list[str | None] | None]:
     return RankCall("write_pieces", (folder, key, parts))
 
 
-def finish_files(folder: str, files: list[tuple[str, str, int, int]]) -> RankCall[list[str | None]]:
-    return RankCall("finish_files", (folder, files))
+def finish_files(
+    folder: str, files: list[tuple[str, str, int, int]], complete: list[str]
+) -> RankCall[list[str | None]]:
+    return RankCall("finish_files", (folder, files, complete))

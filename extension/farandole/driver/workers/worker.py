@@ -288,7 +288,7 @@ class Worker:
                 if answer.status >= 300:
                     raise await refusal(self.name, f"{method} {path}", answer)
                 return await answer.json() if answer.content_type == "application/json" else None
-        except (TimeoutError, aiohttp.ClientError) as exc:
+        except (TimeoutError, aiohttp.ClientError, ValueError) as exc:
             note = f"{method} {path}: {str(exc) or f'no answer within {REQUEST_TIMEOUT.total:g} s'}"
             raise silent_worker(self.name, note) from exc
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.getipython import get_ipython
 
 from farandole.exceptions import UsageError
+from farandole.ranks import context
 from farandole.ranks.training.sync.choice.prediction import Conditions, predictions
 from farandole.suggestions import did_you_mean
 
@@ -29,7 +30,8 @@ def measure(model: str, batch: str) -> dict[str, Any]:
     """Return the size of a model and the times of its steps on this rank without communication, or an error.
 
     ``model`` and ``batch`` are names of variables on this rank. The steps use a copy of the model, so that its
-    parameters, gradients and statistics do not change. They have no step of an optimizer.
+    parameters, gradients and statistics do not change. The copy is on this rank's device, to which ``fd.prepare`` would
+    move the model. The steps have no step of an optimizer.
     """
     try:
         return _measure(_variable(model), _variable(batch), model)
@@ -68,17 +70,18 @@ def _measure(model: Any, batch: Any, name: str) -> dict[str, Any]:
         model = model.module
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"{name} is a {type(model).__name__}; --model needs a torch.nn.Module.")
+    device = context.device()
     try:
-        own = copy.deepcopy(model)
+        own = copy.deepcopy(model).to(device).train()
     except Exception as exc:  # the model may have methods of its own for copies
         raise UsageError(f"{name} cannot be copied ({type(exc).__name__}: {exc}), so its steps are not timed.") from exc
     trained = [one for one in own.parameters() if one.requires_grad]
     if not trained:
         raise UsageError(f"{name} has no parameters that require gradients, so there is nothing to average.")
-    with torch.random.fork_rng():  # dropout must not change the numbers that the user draws later
-        forward, step = _times(own, _on(batch, trained[0].device))
-    count = sum(one.numel() for one in trained)
-    vector = torch.zeros(count, device=trained[0].device)
+    # Dropout must not change the numbers that the user draws later.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        forward, step = _times(own, _on(batch, device))
+    vector = torch.zeros(sum(one.numel() for one in trained), device=device)
     return {"bytes": vector.nbytes, "forward": forward, "step": step, "overheads": overheads(vector)}
 
 

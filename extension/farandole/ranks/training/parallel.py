@@ -59,7 +59,7 @@ class Parallel(DistributedDataParallel):
     """
 
     def __init__(self, module: nn.Module, *, find_unused_parameters: bool, sync: Sync) -> None:
-        options = NO_SYNC | compression.wrapper_options(sync)
+        options = NO_SYNC | compression.wrapper_options(module, sync)
         with wrappers.admitted(module):
             super().__init__(module, find_unused_parameters=find_unused_parameters, **options)
         self._sync = sync

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -120,7 +121,7 @@ class ShardedLoader:
         self._running = this = object()
         shares = self._shares(self.epoch, self._used)
         batches = self._start(shares)
-        device = context.device()
+        device, begun = context.device(), time.perf_counter()
         try:
             for share, batch in zip(shares, batches, strict=True):
                 if self._running is not this:
@@ -129,7 +130,7 @@ class ShardedLoader:
                 self._set_weight(share.weight)
                 yield to_device(batch, device)
             if self._running is this and self._weight is not None:
-                attached.average_all()
+                attached.average_all(since=begun)
         finally:
             if self._running is this:
                 self._move(self.epoch + 1, 0)

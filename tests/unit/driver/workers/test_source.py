@@ -510,6 +510,35 @@ async def test_a_login_gives_the_token_for_the_given_hub_the_variable_or_the_onl
         assert used(first) == (f"{first}/", "one")
 
 
+async def broken(request):
+    """Break the connection in the middle of an answer."""
+    answer = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
+    await answer.prepare(request)
+    await answer.write(b'{"name": "ada", ')
+    request.transport.close()
+    return answer
+
+
+async def page(_request):
+    return web.Response(text="<p>Log in to this hotel's network", content_type="text/html")
+
+
+async def garbage(_request):
+    return web.Response(text="{", content_type="application/json")
+
+
+@pytest.mark.parametrize("answer", [broken, page, garbage])
+async def test_a_worker_is_not_lost_if_something_else_answers_for_the_hub(answer):
+    # A laptop that changes its network sees all of these.
+    application = web.Application()
+    application.router.add_get("/hub/api/user", answer)
+    async with served(application) as url, aiohttp.ClientSession() as session:
+        client = HubClient(url=url, token=TOKEN, session=session)
+        with pytest.raises(HubUnreachableError, match=r"no hub answers at http://127.*Check the address"):
+            await client.servers()
+        assert await HubWorkers(client)._presence("c-w0") is None
+
+
 async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):
     fake.events["c-w0"] = ["break"]
     with pytest.raises((HubUnreachableError, WorkerStartError)):

@@ -95,3 +95,21 @@ def test_the_rows_of_a_prediction_are_plain_values() -> None:
     assert rows[0]["mode"] == 'sync="step"'
     assert rows[0]["step"] == pytest.approx(0.42)
     assert [row["chosen"] for row in rows].count(True) == 1
+
+
+def test_the_copy_trains_on_the_device_of_the_rank(
+    variables: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    class Observed(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append((self.training, self.weight.device.type, x.device.type))
+            return super().forward(x)
+
+    monkeypatch.setattr(models.context, "device", lambda: torch.device("meta"))
+    net = variables["net"] = Observed(4, 2).eval()
+    assert measure("net", "x")["bytes"] == 4 * (4 * 2 + 2)
+    assert set(seen) == {(True, "meta", "meta")}
+    assert not net.training
+    assert net.weight.device.type == "cpu"

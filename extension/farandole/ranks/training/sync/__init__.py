@@ -48,6 +48,8 @@ def auto() -> Auto:
     values are considered whose published gap in accuracy to the mode ``step`` is at most 2 points. If none of them
     reaches the speed, ranks use the fastest of them. A notice on the run says which values are used and why.
 
+    Ranks measure again when an elastic run loses or adds ranks.
+
     Returns:
         Auto: a value for ``fd.prepare(..., sync=...)``.
     """

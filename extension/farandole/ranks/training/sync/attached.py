@@ -50,10 +50,15 @@ def average_now(optimizer: Optimizer) -> None:
         training.average_now()
 
 
-def average_all() -> None:
-    """Do the same for all optimizers that have taken steps since their last average."""
+def average_all(since: float) -> None:
+    """Do the same for all optimizers that have taken steps after a time, as `time.perf_counter` says.
+
+    Optimizers of earlier loops are left out. Some of them may not exist any more on other ranks, which depends on when
+    each rank collects its garbage.
+    """
     for training in list(_attached.values()):
-        training.average_now()
+        if training.stepped > since:
+            training.average_now()
 
 
 def _count_skipped_steps() -> None:

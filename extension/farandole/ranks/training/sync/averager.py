@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -20,11 +20,13 @@ class Average:
 
     Attributes:
         step: the step after which it was started.
+        size: bytes that this rank sends.
         sent: this rank's parameters after that step, of shape (n,).
         mean_change: waits for the mean of the changes that the ranks have sent, of shape (n,).
     """
 
     step: int
+    size: int
     sent: torch.Tensor
     mean_change: Callable[[], torch.Tensor]
 
@@ -40,28 +42,31 @@ class Averager:
     def __init__(self, vector: ParameterVector, payload: str, number: int) -> None:
         self._vector = vector
         self.payload = payload
-        """How changes travel, if an average has no payload of its own."""
+        """How changes travel."""
         self.number = number
         """A number that the averages of one training have on all ranks, and those of other trainings have not."""
         self.reference = torch.empty(0)
-        self.bytes_sent = 0
-        """Bytes that this rank has sent."""
 
     def restart(self) -> None:
         """Take this rank's parameters, which are equal on all ranks, as the reference."""
         self.reference = self._vector.read()
         self._lost = torch.zeros_like(self.reference)
 
-    def start(self, step: int, payload: str | None = None) -> Average:
+    def start(self, step: int) -> Average:
         """Start an average of the parameters as they are now."""
-        sent = self._vector.read()
-        change = self._send(sent - self.reference, payload or self.payload)
-        return Average(step=step, sent=sent, mean_change=change)
+        sent, payload = self._vector.read(), PAYLOADS[self.payload]
+        change = sent - self.reference
+        change += self._lost
+        encoded = payload.encode(change, context.size())
+        payload.add_to(change, encoded, factor=-1)
+        self._lost = change
+        size = carried(self.payload, context.size(), encoded.nbytes)
+        return Average(step=step, size=size, sent=sent, mean_change=self._send(encoded, payload))
 
     def apply(self, average: Average) -> None:
         """Wait for ``average``, and add to the parameters the difference between the average and what was sent."""
         self.reference += average.mean_change()
-        self._vector.add(self.reference - average.sent)
+        self._vector.add(torch.sub(self.reference, average.sent, out=average.sent))
 
     def apply_at_once(self, average: Average) -> None:
         """Wait for ``average``, which has been started after the last step, and set the parameters to it.
@@ -71,20 +76,16 @@ class Averager:
         self.reference += average.mean_change()
         self._vector.write(self.reference)
 
-    def _send(self, change: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:
-        payload = PAYLOADS[name]
-        change += self._lost
-        encoded = payload.encode(change, context.size())
-        self._lost = change - payload.decode(encoded, len(change)).to(change.dtype)
-        self.bytes_sent += carried(name, context.size(), encoded.nbytes)
-        start = exchange.start_sum if payload.summable else exchange.start_gather
-        wait = start(encoded, f"{self.number}.{name}")
-        return lambda: self._mean(wait(), len(change), payload)
-
-    def _mean(self, received: torch.Tensor, count: int, payload: Payload) -> torch.Tensor:
+    def _send(self, encoded: torch.Tensor, payload: Payload) -> Callable[[], torch.Tensor]:
+        name = f"{self.number}.{self.payload}"
         if payload.summable:
-            return payload.decode(received, count).to(self.reference.dtype) / context.size()
+            wait = exchange.start_sum(encoded, name)
+            return lambda: self._mean([wait()], payload)
+        wait = exchange.start_gather(encoded, name)
+        return lambda: self._mean(wait(), payload)
+
+    def _mean(self, received: Iterable[torch.Tensor], payload: Payload) -> torch.Tensor:
         total = torch.zeros_like(self.reference)
-        for row in received:  # in the order of the ranks, so that all ranks round alike
-            total += payload.decode(row, count)
-        return total / context.size()
+        for one in received:  # in the order of the ranks, so that all ranks round alike
+            payload.add_to(total, one)
+        return total.div_(context.size())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -14,9 +15,21 @@ ONE_BUCKET_MB = 100_000
 """With several buckets, the collectives of PowerSGD overlap, and Gloo aborts the process."""
 
 
-def wrapper_options(sync: Sync) -> dict[str, Any]:
-    """Return the options of DistributedDataParallel that this mode needs."""
-    return {"bucket_cap_mb": ONE_BUCKET_MB} if _is_power_sgd(sync) else {}
+def wrapper_options(model: nn.Module, sync: Sync) -> dict[str, Any]:
+    """Return the options of DistributedDataParallel that this mode needs.
+
+    Raises:
+        UsageError: the mode does not support this model.
+    """
+    if not _is_power_sgd(sync):
+        return {}
+    types = {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters() if parameter.requires_grad}
+    if len(types) > 1:  # each type has a bucket of its own
+        raise UsageError(
+            f'fd.sync.compressed("powersgd") needs trained parameters of one type, and the model has '
+            f'{" and ".join(sorted(types))}; use fd.sync.compressed("fp16").'
+        )
+    return {"bucket_cap_mb": ONE_BUCKET_MB}
 
 
 def register(model: DistributedDataParallel, sync: Sync) -> None:

@@ -18,9 +18,12 @@ SECONDS_BETWEEN = 1.0
 
 
 def finish_computing() -> None:
-    """Wait for the computation of the GPU, which would otherwise be counted as time on the network, or the reverse."""
+    """Wait for the computation of the GPU, which would otherwise be counted as time on the network, or the reverse.
+
+    This does not wait for the streams of NCCL, on which an exchange may be in progress.
+    """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
 
 
 class Figures:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING
 
 from farandole.ranks import context
 from farandole.ranks.training.sync.averager import Average, Averager
 from farandole.ranks.training.sync.choice.trial import Trial
+from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Auto, Local
 from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.training.sync.training import Training
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LONGEST_FACTOR = 16
 """How many times longer than ``every`` an interval of the schedule ``quadratic`` becomes."""
+TRIED = Local(every=1, delay=0, payload="fp32", warmup=0)
+"""The mode in which ranks train while they measure."""
 
 _numbers = count()
 
@@ -33,8 +35,9 @@ class LocalTraining(Training):
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Local | Auto) -> None:
         super().__init__(optimizer, mode)
-        self._trial = Trial() if isinstance(mode, Auto) else None
-        self._mode: Local = mode if isinstance(mode, Local) else Local(every=1, delay=0, payload="fp32")
+        self._chooses = isinstance(mode, Auto)
+        self._trial: Trial | None = None
+        self._mode: Local = mode if isinstance(mode, Local) else TRIED
         self._averager = Averager(self._vector, self._mode.payload, next(_numbers))
         self._statistics = BatchStatistics(model)
         self._pending: Average | None = None
@@ -46,27 +49,26 @@ class LocalTraining(Training):
         """Make the parameters and the statistics of batch normalization equal on all ranks."""
         if context.size() > 1:
             self._apply_pending()
-            # Single precision also sends what rounding has left behind.
-            self._average_and_wait("fp32")
+            self._average_and_wait()
             self._statistics.pool(self._averager.number)
 
     def _enter_world(self) -> None:
         self._pending = None
-        self._agree_on_mode()
+        self._agree_on_steps()
+        if self._chooses:
+            # Another world may have another network, and another number of ranks.
+            self._use(TRIED)
+            self._trial = Trial()
         self._averager.restart()
 
-    def _agree_on_mode(self) -> None:
-        """Use the mode and the number of steps of the rank with the most steps, which a new rank does not know."""
-        mode = None if self._trial else asdict(self._mode)
-        each = self._agree(steps=self.steps, rate=self._highest_rate, mode=mode, number=self._averager.number)
+    def _agree_on_steps(self) -> None:
+        """Continue from the number of steps of the rank with the most steps, which a new rank does not know."""
+        each = self._agree(steps=self.steps, rate=self._highest_rate, number=self._averager.number)
         newest = max(each, key=lambda one: one["steps"])
         self.steps = self._last = newest["steps"]
         self._highest_rate = newest["rate"]
         self._averager.number = newest["number"]
-        if newest["mode"] is None:
-            self._trial = Trial()
-        else:
-            self._use(Local(**newest["mode"]))
+        self._every = self._mode.every
 
     def _use(self, mode: Local) -> None:
         self._trial, self._mode, self._every = None, mode, mode.every
@@ -80,7 +82,6 @@ class LocalTraining(Training):
             self._continue_trial(self._trial)
         else:
             self._average_if_due(optimizer)
-        self._figures.sent = self._averager.bytes_sent
 
     def _average_if_due(self, optimizer: Optimizer) -> None:
         if self._pending is not None and self.steps - self._pending.step >= self._mode.delay:
@@ -95,14 +96,17 @@ class LocalTraining(Training):
             self._average_and_wait()
         elif due:
             self._pending = self._start()
+        if self.steps == self._mode.warmup:
+            self._figures = Figures()  # the warm-up waits and sends more than all other steps
 
     def _continue_trial(self, trial: Trial) -> None:
         trial.time(self._average_and_wait)
         if trial.complete:
             self._use(trial.choose(self._averager.reference))
+            self._figures = Figures()
 
-    def _average_and_wait(self, payload: str | None = None) -> None:
-        average = self._start(payload)
+    def _average_and_wait(self) -> None:
+        average = self._start()
         with self._figures.waiting(self.steps - average.step):
             self._averager.apply_at_once(average)
 
@@ -112,9 +116,11 @@ class LocalTraining(Training):
         factor = (self._highest_rate / (2 * rate)) ** 2 if rate > 0 else float(LONGEST_FACTOR)
         return int(self._mode.every * min(max(1.0, factor), LONGEST_FACTOR))
 
-    def _start(self, payload: str | None = None) -> Average:
+    def _start(self) -> Average:
         self._last = self.steps
-        return self._averager.start(self.steps, payload)
+        average = self._averager.start(self.steps)
+        self._figures.sent += average.size
+        return average
 
     def _apply_pending(self) -> None:
         if self._pending is not None:

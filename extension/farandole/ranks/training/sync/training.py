@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -22,10 +23,12 @@ class Training(ABC):
 
     Attributes:
         steps: optimizer steps of this rank so far.
+        stepped: when the last of them ended, as `time.perf_counter` says.
     """
 
     def __init__(self, optimizer: Optimizer, mode: Sync) -> None:
         self.steps = 0
+        self.stepped = 0.0
         self._mode = mode
         self._vector = ParameterVector(one for group in optimizer.param_groups for one in group["params"])
         self._figures = Figures()
@@ -47,8 +50,8 @@ class Training(ABC):
         All ranks must call this method, after the same step if their parameters are to be equal afterwards.
         """
         if self._world == world.current().times_left and self.steps != self._finished:
-            self._finished = self.steps
             self._finish()
+            self._finished = self.steps
             self._figures.show(self._mode)
 
     def skip_step(self, optimizer: Optimizer) -> None:
@@ -56,7 +59,7 @@ class Training(ABC):
 
         Other ranks have taken the step, so this rank has to take part in their exchanges.
         """
-        self._before_step()
+        self._before_step(optimizer)
         self._after_step(optimizer)
 
     @abstractmethod
@@ -71,18 +74,31 @@ class Training(ABC):
     def _finish(self) -> None:
         """Exchange the parameters as they are now, and wait for the result."""
 
-    def _before_step(self, *_: Any) -> None:
-        self._figures.begin_step()
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._check_parameters(optimizer)
         left = world.current().times_left
         if self._world != left:
+            self._figures = Figures()
             self._enter_world()
             self._world = left
+        self._figures.begin_step()
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.steps += 1
+        self.stepped = time.perf_counter()
+        figures = self._figures  # those of the next steps may be others
         self._exchange_if_due(optimizer)
-        if self._figures.end_step():
-            self._figures.show(self._mode)
+        if figures.end_step():
+            figures.show(self._mode)
+
+    def _check_parameters(self, optimizer: Optimizer) -> None:
+        """Raise UsageError if the optimizer trains other parameters than those that are averaged."""
+        added = sum(len(group["params"]) for group in optimizer.param_groups) - self._vector.parameters
+        if added:
+            raise UsageError(
+                f"the optimizer has got {added} more parameters since fd.prepare, which would not be averaged; call "
+                "fd.prepare again after add_param_group."
+            )
 
     def _agree(self, **own: Any) -> list[dict[str, Any]]:
         """Return the values of all ranks, ordered by rank.

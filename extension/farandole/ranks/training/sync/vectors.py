@@ -14,6 +14,9 @@ from farandole.exceptions import UsageError
 class ParameterVector:
     """Copies parameters to and from vectors of shape (n,), in single precision or in double if some of them need it.
 
+    Attributes:
+        parameters: how many parameters there are.
+
     Raises:
         UsageError: a parameter is complex.
     """
@@ -22,6 +25,7 @@ class ParameterVector:
         self._parameters = list(parameters)
         if any(parameter.is_complex() for parameter in self._parameters):
             raise UsageError('fd.prepare: complex parameters need sync="step".')
+        self.parameters = len(self._parameters)
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._count = sum(self._sizes)
         double = any(parameter.dtype == torch.float64 for parameter in self._parameters)

@@ -55,7 +55,8 @@ class Refusal:
 def refuse(model: nn.Module, optimizer: Optimizer, mode: Sync) -> None:
     """Refuse wrappers of a model, and of optimizers for the parameters of ``optimizer``."""
     admit(model, optimizer)
-    setattr(model, READ_BY_WRAPPER, Refusal(mode.name, getattr(model, READ_BY_WRAPPER, None)))
+    keeper = _keeper(model)
+    setattr(keeper, READ_BY_WRAPPER, Refusal(mode.name, getattr(keeper, READ_BY_WRAPPER, None)))
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             _refused[parameter] = mode.name
@@ -64,8 +65,9 @@ def refuse(model: nn.Module, optimizer: Optimizer, mode: Sync) -> None:
 
 def admit(model: nn.Module, optimizer: Any) -> None:
     """Admit wrappers again. The optimizer may be of a type without groups of parameters."""
-    if isinstance(refusal := vars(model).get(READ_BY_WRAPPER), Refusal):
-        _restore(model, refusal)
+    keeper = _keeper(model)
+    if isinstance(refusal := vars(keeper).get(READ_BY_WRAPPER), Refusal):
+        _restore(keeper, refusal)
     for group in getattr(optimizer, "param_groups", ()):
         for parameter in group["params"]:
             _refused.pop(parameter, None)  # type: ignore[no-untyped-call]
@@ -74,19 +76,26 @@ def admit(model: nn.Module, optimizer: Any) -> None:
 @contextmanager
 def admitted(model: nn.Module) -> Iterator[None]:
     """Admit wrappers of a model in a block, in which this package wraps it for an evaluation."""
-    if not isinstance(refusal := vars(model).get(READ_BY_WRAPPER), Refusal):
+    keeper = _keeper(model)
+    if not isinstance(refusal := vars(keeper).get(READ_BY_WRAPPER), Refusal):
         yield
         return
-    _restore(model, refusal)
+    _restore(keeper, refusal)
     try:
         yield
     finally:
-        setattr(model, READ_BY_WRAPPER, refusal)
+        setattr(keeper, READ_BY_WRAPPER, refusal)
 
 
 def averages_gradients(optimizer: Any) -> bool:
     """Return whether Horovod averages the gradients of this optimizer."""
     return hasattr(optimizer, "_allreduce_delay")
+
+
+def _keeper(model: nn.Module) -> nn.Module:
+    """Return the module that has the attributes of a model. The wrapper of ``torch.compile`` passes them on."""
+    compiled = model._modules.get("_orig_mod")
+    return model if compiled is None else compiled
 
 
 def _restore(model: nn.Module, refusal: Refusal) -> None:

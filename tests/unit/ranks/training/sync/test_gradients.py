@@ -5,9 +5,10 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from farandole.exceptions import UsageError
 from farandole.protocol import Kind, checked_sync
 from farandole.ranks.metrics import reporter
-from farandole.ranks.training.sync import gradients
+from farandole.ranks.training.sync import compression, gradients
 from farandole.ranks.training.sync.modes import Compressed, Step
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -105,3 +106,12 @@ def test_steps_of_an_optimizer_of_another_type_are_not_counted(sent):
     gradients.measure(DistributedDataParallel(nn.Linear(4, 2)), optimizer, Step())
     gradients.stop(optimizer)
     assert sent == []
+
+
+def test_powersgd_needs_parameters_of_one_type():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, dtype=torch.bfloat16))
+    with pytest.raises(UsageError, match=r"parameters of one type, and the model has bfloat16 and float32; use .*fp16"):
+        compression.wrapper_options(model, Compressed("powersgd"))
+    assert compression.wrapper_options(model, Compressed("fp16")) == {}
+    model[1].requires_grad_(False)
+    assert compression.wrapper_options(model, Compressed("powersgd")) == {"bucket_cap_mb": compression.ONE_BUCKET_MB}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from farandole.ranks.training.sync import payloads
 from farandole.ranks.training.sync.modes import PAYLOADS as NAMES
-from farandole.ranks.training.sync.payloads import BLOCK, PAYLOADS
+from farandole.ranks.training.sync.payloads import BLOCK, PAYLOADS, PIECE
 
-LENGTHS = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 10 * BLOCK + 7]
+LENGTHS = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 10 * BLOCK + 7, PIECE, 2 * PIECE + BLOCK + 1]
 # The largest error, as a share of the largest element of a block: half a step between two numbers, and the rounding of
 # the scale, which clips the largest element.
 ERRORS = {"fp32": 0.0, "fp16": 2**-11, "int8": 0.5 / 127 + 2**-8, "int4": 0.5 / 7 + 2**-8}
@@ -58,3 +59,25 @@ def test_changes_far_below_half_precision_and_far_above_it_arrive() -> None:
     assert payload.decode(payload.encode(small, 3), 1).item() == pytest.approx(3e-7, rel=1e-3)
     clipped = payload.encode(torch.tensor([1e6]), 3)
     assert torch.isfinite(clipped + clipped + clipped).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_encoded_vector_is_the_same_in_pieces_and_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A GPU encodes the whole vector, and a rank without one must understand it.
+    vector = torch.randn(5 * BLOCK + 3, generator=torch.Generator().manual_seed(0))
+    whole = PAYLOADS[name].encode(vector, 3)
+    monkeypatch.setattr(payloads, "PIECE", 2 * BLOCK)
+    assert torch.equal(PAYLOADS[name].encode(vector, 3), whole)
+    in_pieces = PAYLOADS[name].decode(whole, len(vector))
+    monkeypatch.undo()
+    assert torch.equal(PAYLOADS[name].decode(whole, len(vector)), in_pieces)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_of_an_encoded_vector_is_added(name: str) -> None:
+    payload = PAYLOADS[name]
+    encoded = payload.encode(torch.randn(300, generator=torch.Generator().manual_seed(0)), 3)
+    for dtype in (torch.float32, torch.float64):
+        vector = torch.ones(300, dtype=dtype)
+        payload.add_to(vector, encoded, factor=-0.5)
+        torch.testing.assert_close(vector, 1 - payload.decode(encoded, 300).to(dtype) / 2)

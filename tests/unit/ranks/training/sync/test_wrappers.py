@@ -90,3 +90,16 @@ def test_a_wrapper_of_the_optimizer_is_refused_before_its_first_step(prepared):
 def test_the_optimizers_of_horovod_have_the_attribute_that_is_looked_for():
     created = sys.modules[hvd.DistributedOptimizer.__module__]._DistributedOptimizer.__init__
     assert "_allreduce_delay" in created.__code__.co_names
+
+
+def test_a_compiled_model_is_refused_and_admitted_as_any_other():
+    model = torch.compile(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        wrappers.refuse(model, optimizer, Local())
+        with pytest.raises(UsageError, match="leave out DistributedDataParallel"):
+            DistributedDataParallel(model)
+        with wrappers.admitted(model):
+            DistributedDataParallel(model)
+    wrappers.admit(model, optimizer)
+    DistributedDataParallel(model)

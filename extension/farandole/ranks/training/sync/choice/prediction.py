@@ -30,7 +30,7 @@ class Conditions:
         step: seconds that a rank computes for a step.
         all_reduce: seconds of an all-reduce of the parameters in single precision, if no rank waits for another.
         ranks: number of ranks.
-        overheads: seconds that a rank computes to encode and decode its parameters, by payload.
+        overheads: seconds that a rank computes for an average, mostly to encode and decode, by payload.
     """
 
     step: float

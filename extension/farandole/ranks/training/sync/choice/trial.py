@@ -66,27 +66,32 @@ class Trial:
 
 def _conditions(each: list[dict[str, Any]]) -> Conditions:
     """Return the conditions of the slowest rank. The rank that comes last to an average waits only for the network."""
+    averages = [min(own) for own in zip(*(rank["averages"][FIRST_STEPS:] for rank in each), strict=True)]
+    computed = min(own["overheads"]["fp32"] for own in each)
     return Conditions(
         step=max(statistics.median(own["steps"][FIRST_STEPS:]) for own in each),
-        all_reduce=statistics.median(
-            min(own) for own in zip(*(rank["averages"][FIRST_STEPS:] for rank in each), strict=True)
-        ),
+        all_reduce=max(0.0, statistics.median(averages) - computed),
         ranks=len(each),
         overheads={name: max(own["overheads"][name] for own in each) for name in PAYLOADS},
     )
 
 
 def overheads(parameters: torch.Tensor) -> dict[str, float]:
-    """Return the seconds to encode and decode the parameters, of shape (n,), by payload."""
+    """Return the seconds that a rank computes for an average of the parameters, of shape (n,), by payload."""
     return {name: min(_overhead(payload, parameters) for _ in range(TRIES)) for name, payload in PAYLOADS.items()}
 
 
 def _overhead(payload: Payload, parameters: torch.Tensor) -> float:
     finish_computing()
     begun = time.perf_counter()
-    encoded = payload.encode(parameters, context.size())
+    sent = parameters.clone()
+    change = sent - parameters
+    encoded = payload.encode(change, context.size())
+    payload.add_to(change, encoded, factor=-1)
+    total = torch.zeros_like(sent)
     for _ in range(1 if payload.summable else context.size()):
-        payload.decode(encoded, len(parameters))
+        payload.add_to(total, encoded)
+    sent += total.div_(context.size()) - change
     finish_computing()
     return time.perf_counter() - begun
 

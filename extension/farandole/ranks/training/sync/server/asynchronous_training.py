@@ -42,6 +42,7 @@ class AsynchronousTraining(Training):
     def __init__(self, optimizer: Optimizer, mode: Asynchronous) -> None:
         super().__init__(optimizer, mode)
         self._exchanger: Exchanger | None = None
+        self._server: ParameterServer | None = None
         self._pending: Exchange | None = None
         self._last = 0
         self._closers: list[weakref.finalize[[], Any]] = []
@@ -67,6 +68,8 @@ class AsynchronousTraining(Training):
             self._finish_exchange()
         if self._pending is None and self.steps - self._last >= self._mode.every:
             self._start_exchange()
+        if self._server is not None:
+            self._figures.sent = self._server.bytes_sent
 
     def _is_due(self, exchange: Exchange) -> bool:
         # A rank that is a whole interval ahead of an answer waits for it, which bounds the staleness.
@@ -76,7 +79,8 @@ class AsynchronousTraining(Training):
         assert self._exchanger is not None
         change = self._vector.read() - self._known
         sent, size, answer = self._exchanger.start(change, self.steps - self._last)
-        self._figures.sent += size
+        if self._server is None:
+            self._figures.sent += size
         self._pending = Exchange(step=self.steps, sent=sent, answer=answer)
         self._last = self.steps
 
@@ -116,7 +120,7 @@ class AsynchronousTraining(Training):
         """Start the server. Return what the ranks have to know to connect to it, or the error."""
         key, host = secrets.token_bytes(frames.KEY_BYTES), _own_address()
         try:
-            server = ParameterServer(
+            self._server = ParameterServer(
                 self._known.cpu(),
                 ranks=context.size(),
                 payload=self._mode.payload,
@@ -127,11 +131,11 @@ class AsynchronousTraining(Training):
             )
         except OSError as exc:
             return {"error": str(exc)}
-        self._closers.append(weakref.finalize(self, server.close))
-        return {"host": host, "port": server.port, "key": key.hex()}
+        self._closers.append(weakref.finalize(self, self._server.close))
+        return {"host": host, "port": self._server.port, "key": key.hex()}
 
     def _disconnect(self) -> None:
-        self._pending = self._exchanger = None
+        self._pending = self._exchanger = self._server = None
         while self._closers:
             self._closers.pop()()
 

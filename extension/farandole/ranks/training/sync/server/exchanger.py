@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from contextlib import suppress
 
 import torch
@@ -15,7 +16,7 @@ CONNECT_SECONDS = 20.0
 
 
 class Exchanger:
-    """A connection to the parameter server, used by one thread. Only one exchange is in progress at a time."""
+    """A connection to the parameter server. Only one exchange is in progress at a time."""
 
     def __init__(self, host: str, port: int, key: bytes, *, rank: int, payload: str) -> None:
         self._payload = PAYLOADS[payload]
@@ -23,7 +24,6 @@ class Exchanger:
         self._peer.settimeout(None)
         frames.configure(self._peer)
         frames.send_key(self._peer, key, rank)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="farandole-exchange")
 
     def start(self, change: torch.Tensor, steps: float) -> tuple[torch.Tensor, int, Future[torch.Tensor]]:
         """Send a change of the parameters, of shape (n,), which was made with this many steps.
@@ -35,7 +35,12 @@ class Exchanger:
         """
         encoded = self._payload.encode(change, 1).cpu()
         sent = self._payload.decode(encoded, len(change)).to(change.device)
-        return sent, encoded.nbytes, self._thread.submit(self._exchange, encoded, steps, len(change))
+        answer: Future[torch.Tensor] = Future()
+        # The thread of an executor would keep the process from ending while the server does not answer.
+        threading.Thread(
+            target=self._exchange, args=(answer, encoded, steps, len(change)), name="farandole-exchange", daemon=True
+        ).start()
+        return sent, encoded.nbytes, answer
 
     def close(self) -> None:
         """End the connection. An exchange that is in progress raises an error."""
@@ -43,9 +48,11 @@ class Exchanger:
         with suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _exchange(self, encoded: torch.Tensor, steps: float, count: int) -> torch.Tensor:
-        frames.send(self._peer, steps, encoded)
-        _, answer = frames.receive(self._peer, encoded.dtype)
-        return self._payload.decode(answer, count)
+    def _exchange(self, answer: Future[torch.Tensor], encoded: torch.Tensor, steps: float, count: int) -> None:
+        try:
+            frames.send(self._peer, steps, encoded)
+            _, received = frames.receive(self._peer, encoded.dtype)
+            answer.set_result(self._payload.decode(received, count))
+        except Exception as exc:  # noqa: BLE001 - the training gets it from the future
+            answer.set_exception(exc)

@@ -75,6 +75,8 @@ class ParameterServer:
         """Held while the attributes below and the reference are used."""
         self._counts: dict[int, int] = {}
         """The number of changes from each rank that is connected."""
+        self.bytes_sent = 0
+        """Bytes that other ranks have been sent. Those of rank 0 do not leave the machine."""
         # The address at which other ranks reach this one need not be an address of this machine.
         self._listener = socket.create_server((host if is_loopback(host) else "", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -118,6 +120,9 @@ class ParameterServer:
                 self._changed.wait_for(partial(self._has_quorum, rank, seen), timeout=self._grace)
                 difference, seen = self._reference - known, dict(self._counts)
             answer = self._payload.encode(difference, 1)
+            if rank != 0:
+                with self._changed:
+                    self.bytes_sent += answer.nbytes
             known += self._payload.decode(answer, len(known))
             frames.send(peer, sum(seen.values()), answer)
 

@@ -142,7 +142,11 @@ class Lab:
         shown = self.page.locator("#jp-main-dock-panel .lm-TabBar-tab.lm-mod-current .lm-TabBar-tabLabel")
         expect(shown).to_have_text(Path(name).name, timeout=60_000)
         self.cell(0).wait_for()
-        expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+        # The status bar may still show the kernel of another notebook. Until its own kernel has started, a notebook
+        # ignores Shift+Enter.
+        status_bar = self.page.locator("#jp-main-statusbar")
+        expect(status_bar).to_contain_text(Path(name).name, timeout=60_000)
+        expect(status_bar).to_contain_text("Python 3 (ipykernel) | Idle", timeout=60_000)
 
     def new_notebook(self) -> None:
         """Create a notebook from JupyterLab's launcher and wait for its kernel."""

@@ -55,8 +55,8 @@ class Publications:
     def end(self, request: str, *, in_order: bool) -> bool:
         """Return whether the reply of a request was marked.
 
-        If it was not, the worker holds the reply back until the idle status, and so receives all earlier output first.
-        This does not help later requests unless their replies arrive ``in_order``, that is, after this one.
+        The worker holds an unmarked reply back until the idle status arrives, and thus receives all earlier output
+        before the reply. Later replies follow this output too if they arrive ``in_order``, that is, after this reply.
         """
         self._at_start.pop(request, None)
         if request in self._marked:

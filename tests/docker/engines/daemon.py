@@ -33,12 +33,14 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
 class Daemon:
     """A background process whose command line contains ``folder``.
 
-    The folder identifies the process, because the operating system may reuse its process id.
+    The folder identifies the process, because the operating system may reuse its process id. ``ends_on`` is the signal
+    that stops the process.
     """
 
     name: str
     folder: Path
     command: tuple[str, ...]
+    ends_on: signal.Signals = signal.SIGTERM
 
     @property
     def log(self) -> Path:
@@ -82,7 +84,7 @@ class Daemon:
         pid = self.pid()
         if pid is None:
             return False
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, self.ends_on)
         wait_for(lambda: not self._runs(pid), f"Stopping {self.name} (process {pid})", STOP_SECONDS)
         self._pid_file.unlink()
         return True

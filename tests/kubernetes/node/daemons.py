@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +78,8 @@ class Commands:
         """Return the daemons of the control plane."""
         return [
             self._daemon("etcd", *self._etcd()),
-            self._daemon("kube-apiserver", *self._api_server()),
+            # After SIGTERM, the API server waits a minute for clients that watch objects. All its data is in etcd.
+            replace(self._daemon("kube-apiserver", *self._api_server()), ends_on=signal.SIGKILL),
             self._daemon("kube-controller-manager", *self._controllers()),
             self._daemon("kube-scheduler", *self._own_access("scheduler")),
         ]

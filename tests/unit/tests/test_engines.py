@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,15 @@ def test_a_daemon_is_recognised_and_ended_by_its_id(tmp_path: Path) -> None:
     assert later.stop()
     assert later.pid() is None
     assert not later.stop()
+
+
+def test_a_daemon_that_ignores_sigterm_is_ended_by_its_own_signal(tmp_path: Path) -> None:
+    code = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    code += "; pathlib.Path(sys.argv[1], 'ready').touch(); time.sleep(600)"
+    stubborn = replace(daemon(tmp_path, code), ends_on=signal.SIGKILL)
+    stubborn.start((tmp_path / "ready").exists)
+    assert stubborn.stop()
+    assert stubborn.pid() is None
 
 
 def test_a_daemon_that_ends_immediately_is_reported_with_its_last_output(tmp_path: Path) -> None:

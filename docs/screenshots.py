@@ -45,6 +45,8 @@ LARGEST = 200_000
 SIZE: ViewportSize = {"width": 1280, "height": 820}
 TALL: ViewportSize = {"width": 1280, "height": 1020}
 """A viewport that shows a training cell together with its dashboard."""
+WIDE: ViewportSize = {"width": 1680, "height": 560}
+"""A viewport that shows most columns of the table of runs."""
 PANEL_WIDTH = 470
 """The width in pixels at which the panel's tables need no scroll bar."""
 PATIENCE = 180
@@ -119,8 +121,11 @@ def page_of_runs(lab: Lab, panel: Locator) -> None:
     page = lab.page.locator(PAGE)
     sort(page, "loss, lowest", "ascending")
     expect(names(page)).to_have_count(2)
+    boxes = page.locator("tbody").get_by_role("checkbox").all()
+    lab.page.set_viewport_size(WIDE)
+    boxes[0].scroll_into_view_if_needed()
     save(lab, "runs-page")
-    for box in page.locator("tbody").get_by_role("checkbox").all():
+    for box in boxes:
         box.check()
     page.get_by_role("button", name="Compare (2)").click()
     lab.page.set_viewport_size(TALL)

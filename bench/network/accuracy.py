@@ -174,8 +174,11 @@ def _best_rates(trainings: Trainings, modes: Sequence[str], ranks: int) -> dict[
 
 def _tests(trainings: Trainings, mode: str, rate: float, epochs: int, ranks: int = parameters.HOSTS) -> list[float]:
     """Return the accuracy on the test images for each seed."""
-    each = [Training(mode=mode, ranks=ranks, rate=rate, epochs=epochs, seed=seed) for seed in range(parameters.SEEDS)]
-    return trainings.accuracies(each, "test")
+    return trainings.accuracies(_seeds(mode, rate, epochs, ranks), "test")
+
+
+def _seeds(mode: str, rate: float, epochs: int, ranks: int) -> list[Training]:
+    return [Training(mode=mode, ranks=ranks, rate=rate, epochs=epochs, seed=seed) for seed in range(parameters.SEEDS)]
 
 
 def _mean(name: str, found: Sequence[float], note: str) -> Record:
@@ -199,16 +202,21 @@ def _gap(mode: str, differences: Sequence[float]) -> Record:
 def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: float) -> Record:
     """Return the time in which several hosts reach the accuracy of one host's schedule, as a fraction of its time.
 
-    The hosts train with schedules of their own, of which the shortest that reaches the accuracy counts.
+    The hosts train with schedules of their own. The shortest that reaches one host's accuracy on the validation images
+    counts. Both accuracies on the test images are in the note; if that of the hosts is lower, the time is infinite.
     """
     rate = _best_rates(trainings, [mode], hosts)[mode]
     step = parameters.ACCURACY_MODES["step"]
-    alone = _best_rates(trainings, [step], 1)[step]
-    goal = fmean(_tests(trainings, step, alone, parameters.EPOCHS, ranks=1))
-    reached = math.inf
+    alone = _seeds(step, _best_rates(trainings, [step], 1)[step], parameters.EPOCHS, ranks=1)
+    valid, test = (fmean(trainings.accuracies(alone, split)) for split in ("valid", "test"))
+    reached, note = math.inf, f"{test:.1f} % with one host"
     for epochs in parameters.SCHEDULES:
-        if fmean(_tests(trainings, mode, rate, epochs, ranks=hosts)) >= goal:
-            reached = epochs / parameters.EPOCHS / hosts / efficiency
+        several = _seeds(mode, rate, epochs, hosts)
+        if fmean(trainings.accuracies(several, "valid")) >= valid:
+            found = fmean(trainings.accuracies(several, "test"))
+            note = f"{found:.1f} % after {epochs} epochs, {note} after {parameters.EPOCHS}"
+            if found >= test:
+                reached = epochs / parameters.EPOCHS / hosts / efficiency
             break
     return Record(
         name=f"network_time_to_accuracy_{hosts}",
@@ -216,5 +224,5 @@ def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: f
         unit="of one host's time",
         runs=(reached,),
         limit=f"<= {parameters.TIME_TO_ACCURACY:g}" if hosts == parameters.HOSTS else "",
-        note=f"{goal:.1f} % is the accuracy of one host",
+        note=note,
     )

@@ -87,3 +87,35 @@ def test_the_error_of_predictions_is_that_of_the_worst_mode():
     assert record.value == pytest.approx(20)
     assert record.runs == pytest.approx((10, 20))
     assert record.note == "ms a step, predicted : measured: a 110 : 100; b 200 : 250"
+
+
+class Known:
+    """Stands for trainings whose accuracies are a function of the training and the split."""
+
+    def __init__(self, accuracy):
+        self._accuracy = accuracy
+
+    def accuracies(self, trainings, split):
+        return [self._accuracy(training, split) for training in trainings]
+
+
+def learned(training, split):
+    """Return an accuracy that grows with the epochs. Three ranks need 15 epochs for that of one rank after 12."""
+    best = 1 if training.rate == parameters.RATES[1] else 0
+    return best + 40 + training.epochs - (3 if training.ranks == 3 else 0) + (10 if split == "test" else 0)
+
+
+def test_the_time_to_accuracy_is_that_of_the_shortest_schedule_by_the_validation_images():
+    record = accuracy._time_to_accuracy(Known(learned), 3, "fd.sync.local()", 0.96)
+    assert record.value == pytest.approx(15 / 12 / 3 / 0.96)
+    assert record.kept
+    assert record.note == "63.0 % after 15 epochs, 63.0 % with one host after 12"
+
+
+def test_a_schedule_with_a_lower_accuracy_on_the_test_images_reaches_nothing():
+    def lucky(training, split):
+        return learned(training, split) - (1 if split == "test" and training.ranks == 3 else 0)
+
+    record = accuracy._time_to_accuracy(Known(lucky), 3, "fd.sync.local()", 0.96)
+    assert not record.kept
+    assert record.note == "62.0 % after 15 epochs, 63.0 % with one host after 12"

@@ -18,7 +18,8 @@ def asynchronous(*, every: int = 16, quorum: int = 1, grace: float = 1.0, payloa
     Rank 0 holds the parameters, in threads beside its training. Every few steps, a rank sends the change of its
     parameters and trains on. When the answer has arrived, the rank continues from the parameters of the server and its
     own steps since then. It waits for an answer only if the answer is ``every`` steps late. A change is weighted by the
-    share of the rank in the steps of all ranks. Ranks have different parameters at all times.
+    share of the rank in the steps of all ranks, and the gradients of a step by its samples. Ranks have different
+    parameters at all times.
 
     Args:
         every (int): optimizer steps of a rank between two exchanges.

@@ -32,7 +32,8 @@ class Shares:
     """The share of each rank in the steps of all ranks, from the newest changes.
 
     A change is weighted by the share of its rank, so that ranks that are slower count less, and the reference moves as
-    fast as with averages in which all ranks take part.
+    fast as with averages in which all ranks take part. All steps count alike: a step with more samples has already
+    changed the parameters more, because `fd.prepare` weights gradients by samples.
     """
 
     def __init__(self, ranks: int) -> None:

@@ -131,7 +131,7 @@ def measure(_repeats: int) -> Iterator[Record]:
     modes = {**parameters.ACCURACY_MODES, "auto": chosen[parameters.HOSTS][0]}
     trainings = Trainings()
     try:
-        rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS)
+        rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS, parameters.EPOCHS)
         found = {name: _tests(trainings, mode, rates[mode], parameters.EPOCHS) for name, mode in modes.items()}
         for name, accuracies in found.items():
             yield _mean(f"network_accuracy_{name}", accuracies, f"learning rate {rates[modes[name]]:g}")
@@ -157,10 +157,10 @@ def _chosen(hosts: int) -> tuple[str, float]:
     return chosen, float(results[name]["value"])
 
 
-def _best_rates(trainings: Trainings, modes: Sequence[str], ranks: int) -> dict[str, float]:
-    """Return the learning rate with the best mean accuracy on the validation images, for each mode."""
+def _best_rates(trainings: Trainings, modes: Sequence[str], ranks: int, epochs: int) -> dict[str, float]:
+    """Return for each mode the learning rate with the best mean accuracy on the validation images."""
     tried = [
-        Training(mode=mode, ranks=ranks, rate=rate, epochs=parameters.EPOCHS, seed=-seed)
+        Training(mode=mode, ranks=ranks, rate=rate, epochs=epochs, seed=-seed)
         for mode in modes
         for rate in parameters.RATES
         for seed in range(1, parameters.TUNING_SEEDS + 1)
@@ -205,18 +205,18 @@ def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: f
     The hosts train with schedules of their own. The shortest that reaches one host's accuracy on the validation images
     counts. Both accuracies on the test images are in the note; if that of the hosts is lower, the time is infinite.
     """
-    rate = _best_rates(trainings, [mode], hosts)[mode]
-    step = parameters.ACCURACY_MODES["step"]
-    alone = _seeds(step, _best_rates(trainings, [step], 1)[step], parameters.EPOCHS, ranks=1)
+    length, step = parameters.EPOCHS_ALONE, parameters.ACCURACY_MODES["step"]
+    rate = _best_rates(trainings, [mode], hosts, length)[mode]
+    alone = _seeds(step, _best_rates(trainings, [step], 1, length)[step], length, ranks=1)
     valid, test = (fmean(trainings.accuracies(alone, split)) for split in ("valid", "test"))
     reached, note = math.inf, f"{test:.1f} % with one host"
     for epochs in parameters.SCHEDULES:
         several = _seeds(mode, rate, epochs, hosts)
         if fmean(trainings.accuracies(several, "valid")) >= valid:
             found = fmean(trainings.accuracies(several, "test"))
-            note = f"{found:.1f} % after {epochs} epochs, {note} after {parameters.EPOCHS}"
+            note = f"{found:.1f} % after {epochs} epochs, {note} after {length}"
             if found >= test:
-                reached = epochs / parameters.EPOCHS / hosts / efficiency
+                reached = epochs / length / hosts / efficiency
             break
     return Record(
         name=f"network_time_to_accuracy_{hosts}",

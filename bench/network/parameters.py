@@ -44,11 +44,14 @@ PREDICTION_PERCENT = 20.0
 BATCH = 32
 """Images of a rank in a step of the accuracy bench."""
 EPOCHS = 12
-SCHEDULES = (8, 10, 12, 14, 15, 16, 20, 24)
+"""Epochs of a training whose accuracy is compared with that of mode ``step``."""
+EPOCHS_ALONE = 30
+"""Epochs of the training on one host whose accuracy all hosts shall reach."""
+SCHEDULES = (20, 25, 30, 34, 37, 40, 50)
 """Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
-RATES = (0.005, 0.01, 0.02, 0.05)
+RATES = (0.005, 0.01, 0.015, 0.02)
 SEEDS = 10
-TUNING_SEEDS = 2
+TUNING_SEEDS = 3
 ACCURACY_MODES = {
     "step": '"step"',
     **{f"fp16_{every}": f"fd.sync.local(every={every})" for every in (1, 4, 8, 16, 32)},

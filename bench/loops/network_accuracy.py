@@ -3,6 +3,7 @@
 The cell before it sets DATA, EPOCHS, BATCH (images of a rank in a step), RATE, SEED and SYNC.
 """
 
+import math
 from pathlib import Path
 
 import farandole as fd
@@ -11,6 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+WARM_UP = 60  # steps
 
 
 def load(split):
@@ -49,7 +52,11 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
 loader = DataLoader(TensorDataset(*images["train"]), batch_size=BATCH * fd.size(), shuffle=True, drop_last=True)
-schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
+steps = EPOCHS * len(loader)
+# A warm-up allows the higher learning rates of more ranks (Goyal et al., 2017), and a cosine lowers them to zero.
+schedule = torch.optim.lr_scheduler.LambdaLR(
+    optimizer, lambda step: min(1, (step + 1) / WARM_UP) * (1 + math.cos(math.pi * step / steps)) / 2
+)
 model, optimizer, loader = fd.prepare(model, optimizer, loader, sync=SYNC)
 for _ in range(EPOCHS):
     for x, y in loader:

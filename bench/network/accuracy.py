@@ -58,7 +58,7 @@ class Training:
     @property
     def key(self) -> str:
         """The line in the file `DONE` that belongs to this training, without its result."""
-        return json.dumps({**asdict(self), "data": data().name, "cell": CELL_DIGEST})
+        return json.dumps({**asdict(self), "batch": parameters.BATCH, "data": data().name, "cell": CELL_DIGEST})
 
     @property
     def code(self) -> str:

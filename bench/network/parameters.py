@@ -49,7 +49,7 @@ EPOCHS_ALONE = 30
 """Epochs of the training on one host whose accuracy all hosts shall reach."""
 SCHEDULES = (20, 25, 30, 34, 37, 40, 50)
 """Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
-RATES = (0.005, 0.01, 0.015, 0.02)
+RATES = (0.01, 0.02, 0.03, 0.05)
 SEEDS = 10
 TUNING_SEEDS = 3
 ACCURACY_MODES = {

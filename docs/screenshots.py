@@ -46,7 +46,7 @@ SIZE: ViewportSize = {"width": 1280, "height": 820}
 TALL: ViewportSize = {"width": 1280, "height": 1020}
 """A viewport that shows a training cell together with its dashboard."""
 WIDE: ViewportSize = {"width": 1680, "height": 560}
-"""A viewport that shows most columns of the table of runs."""
+"""A viewport that is wide enough for most columns of the table of runs."""
 PANEL_WIDTH = 470
 """The width in pixels at which the panel's tables need no scroll bar."""
 PATIENCE = 180

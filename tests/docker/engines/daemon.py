@@ -33,14 +33,14 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
 class Daemon:
     """A background process whose command line contains ``folder``.
 
-    The folder identifies the process, because the operating system may reuse its process id. ``ends_on`` is the signal
-    that stops the process.
+    The folder identifies the process, because the operating system may reuse its process id. `stop` sends
+    ``stop_signal``.
     """
 
     name: str
     folder: Path
     command: tuple[str, ...]
-    ends_on: signal.Signals = signal.SIGTERM
+    stop_signal: signal.Signals = signal.SIGTERM
 
     @property
     def log(self) -> Path:
@@ -84,7 +84,7 @@ class Daemon:
         pid = self.pid()
         if pid is None:
             return False
-        os.kill(pid, self.ends_on)
+        os.kill(pid, self.stop_signal)
         wait_for(lambda: not self._runs(pid), f"Stopping {self.name} (process {pid})", STOP_SECONDS)
         self._pid_file.unlink()
         return True

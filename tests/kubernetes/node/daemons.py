@@ -78,8 +78,9 @@ class Commands:
         """Return the daemons of the control plane."""
         return [
             self._daemon("etcd", *self._etcd()),
-            # After SIGTERM, the API server waits a minute for clients that watch objects. All its data is in etcd.
-            replace(self._daemon("kube-apiserver", *self._api_server()), ends_on=signal.SIGKILL),
+            # The API server keeps its data in etcd, so it can be killed. On SIGTERM, it would wait a minute for the
+            # clients that watch objects.
+            replace(self._daemon("kube-apiserver", *self._api_server()), stop_signal=signal.SIGKILL),
             self._daemon("kube-controller-manager", *self._controllers()),
             self._daemon("kube-scheduler", *self._own_access("scheduler")),
         ]

@@ -31,10 +31,10 @@ def test_a_daemon_is_recognised_and_ended_by_its_id(tmp_path: Path) -> None:
     assert not later.stop()
 
 
-def test_a_daemon_that_ignores_sigterm_is_ended_by_its_own_signal(tmp_path: Path) -> None:
+def test_a_daemon_that_ignores_sigterm_is_stopped_by_its_stop_signal(tmp_path: Path) -> None:
     code = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code += "; pathlib.Path(sys.argv[1], 'ready').touch(); time.sleep(600)"
-    stubborn = replace(daemon(tmp_path, code), ends_on=signal.SIGKILL)
+    stubborn = replace(daemon(tmp_path, code), stop_signal=signal.SIGKILL)
     stubborn.start((tmp_path / "ready").exists)
     assert stubborn.stop()
     assert stubborn.pid() is None

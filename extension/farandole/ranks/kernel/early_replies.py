@@ -55,8 +55,8 @@ class Publications:
     def end(self, request: str, *, in_order: bool) -> bool:
         """Return whether the reply of a request was marked.
 
-        The worker holds an unmarked reply back until the idle status arrives, and thus receives all earlier output
-        before the reply. Later replies follow this output too if they arrive ``in_order``, that is, after this reply.
+        The worker holds back an unmarked reply until the idle status arrives, so it receives all earlier output before
+        the reply. This also holds for later replies if they arrive ``in_order``, that is, after this one.
         """
         self._at_start.pop(request, None)
         if request in self._marked:

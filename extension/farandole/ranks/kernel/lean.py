@@ -78,7 +78,7 @@ def skip_empty_flushes(stream: Any, drain: Callable[[], None], note: Callable[[]
         before = latest
         if before is not flushed or is_child:
             flush()
-            # Set after the flush, so that a concurrent flush in another thread also waits for this text.
+            # Set this only after the flush, so that a concurrent flush in another thread also waits for the text.
             flushed = before
 
     stream.write, stream.flush = note_and_write, flush_if_written

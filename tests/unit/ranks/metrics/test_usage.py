@@ -30,7 +30,7 @@ def test_a_sample_has_the_use_of_this_process():
 def test_the_traffic_of_the_machine_is_per_second_and_without_the_loopback_interface(monkeypatch):
     counters = {"lo": SimpleNamespace(bytes_recv=9, bytes_sent=9), "eth0": SimpleNamespace(bytes_recv=0, bytes_sent=50)}
     now = 10.0
-    # Threads of earlier tests may still be running, and they also read this clock.
+    # Threads from earlier tests may still be running and reading this clock.
     monkeypatch.setattr(usage.time, "monotonic", lambda: now)
     monkeypatch.setattr(psutil, "net_io_counters", lambda **_options: counters)
     network = usage.Network()

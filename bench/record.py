@@ -85,5 +85,6 @@ def save(records: Iterable[Record], path: Path) -> None:
     """Write records into a file of results; results with other names stay in the file."""
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for record in records:
-        results[record.name] = {"value": record.value, "unit": record.unit, "runs": list(record.runs)}
+        note = {"note": record.note} if record.note else {}
+        results[record.name] = {"value": record.value, "unit": record.unit, "runs": list(record.runs), **note}
     path.write_text(json.dumps(dict(sorted(results.items())), indent=2) + "\n", encoding="utf-8")

@@ -72,7 +72,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = torch.utils.data.TensorDataset(torch.arange({samples}), torch.randn({samples}, 4))
 loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-model, optimizer, loader = fd.prepare(model, optimizer, loader)
+model, optimizer, loader = fd.prepare(model, optimizer, loader, sync={sync})
 state = fd.state(model, optimizer, loader, epoch=0, step=0, seen=b"")
 marks = Path({folder!r})
 
@@ -106,13 +106,14 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 """
 
 
-def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
+def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before="", sync="'step'"):
     """Return an elastic cell.
 
     Each step begins with the statement ``fault``. For example, ``kill(RANK, STEP)`` kills a rank once and leaves a file
     in ``folder``. The statements ``before`` run after the state has been created and before the training loop.
     """
-    return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault, before=before)
+    options = {"epochs": epochs, "samples": samples, "every": every, "fault": fault, "before": before, "sync": sync}
+    return ELASTIC.format(folder=str(folder), **options)
 
 
 CHECKPOINTS = "made = fd.checkpoint(state, every=10)"

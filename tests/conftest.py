@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import signal
+import tempfile
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ CHROMIUM_ARGUMENTS = [
 def pytest_sessionstart() -> None:
     # Set the variables for local processes. `with_variables` sets them for the servers of a hub.
     os.environ.update(VARIABLES)
+    # Without this, a login of the developer would be used for a real hub.
+    os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="farandole-test-config-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
     # A shell starts background processes with SIGINT ignored, which tests that press Ctrl-C would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -24,6 +24,7 @@ RECORD: dict[str, Any] = {
     "size": 2,
     "workers": ["c-w0", "c-w1"],
     "options": {},
+    "sync": {"0": {"mode": "step", "waiting": 0.5, "bytes_per_step": 8, "staleness": 0}},
     "versions": {"torch": "2.13.0"},
     "git": None,
     "cwd": "/home",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from farandole.ranks.metrics.result import result as result
     from farandole.ranks.metrics.track import track as track
     from farandole.ranks.state.state import state as state
+    from farandole.ranks.training import sync as sync
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
     from farandole.runs.store import load_runs as load_runs
@@ -49,6 +50,7 @@ _HOMES = {
     "result": "farandole.ranks.metrics.result",
     "size": "farandole.ranks.context",
     "state": "farandole.ranks.state.state",
+    "sync": "farandole.ranks.training.sync",
     "track": "farandole.ranks.metrics.track",
 }
 
@@ -66,7 +68,8 @@ def __getattr__(name: str) -> Any:
         text = f"module 'farandole' has no attribute {name!r}.{did_you_mean(name, _HOMES)}"
         # Without the object, Python adds no suggestion of its own.
         raise AttributeError(text, name=name, obj=None)
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    value = home if home.__name__.endswith(f".{name}") and not hasattr(home, name) else getattr(home, name)
     globals()[name] = value
     return value
 

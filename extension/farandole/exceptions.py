@@ -13,7 +13,7 @@
     ├── DeadlineError        an operation did not finish in time
     ├── RankError            a cell failed on at least one rank
     │   └── RankDiedError    a rank's process or worker ended
-    ├── TransferError        a value could not be pushed or pulled
+    ├── TransferError        a value or a folder could not be copied
     ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
     └── RunNotFoundError     no run, or more than one, matches an id or a name
         └── RunUnreadableError   a file of the run cannot be read
@@ -105,7 +105,7 @@ class RankDiedError(RankError):
 
 
 class TransferError(FarandoleError):
-    """Raised when a value cannot be pushed to or pulled from a rank."""
+    """Raised when a value or a folder cannot be copied to or from a rank."""
 
 
 class ReportError(FarandoleError, TypeError):

@@ -148,6 +148,8 @@ class Kind(StrEnum):
     """Reports that a rank of an elastic run is waiting for a world or has joined one."""
     NOTICE = "notice"
     """Contains a sentence for the user as ``text``. If ``warning`` is true, it reports a loss, a hang or a failure."""
+    SYNC = "sync"
+    """Contains what a mode of `fd.sync` costs the rank."""
 
 
 class Notify(Protocol):
@@ -222,6 +224,21 @@ def check_usage(record: dict[str, Any]) -> None:
     for key, value in record.items():
         if key.endswith(("_bytes", "_percent")) and value is not None and not is_number(value):
             raise ValueError(f"{key} of a usage record must be a number, not {reprlib.repr(value)}")
+
+
+def checked_sync(record: Any) -> dict[str, Any]:
+    """Return the figures in a record of a mode of `fd.sync`. Only the time spent waiting may be None.
+
+    Raises ValueError if a value has another type.
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"a record of a sync mode must be an object, not {reprlib.repr(record)}")
+    figures = {name: record.get(name) for name in ("mode", "waiting", "bytes_per_step", "staleness")}
+    known = {name: value for name, value in figures.items() if (name, value) != ("waiting", None)}
+    mode, *numbers = known.values()
+    if not isinstance(mode, str) or not all(map(is_number, numbers)):
+        raise ValueError(f"a record of a sync mode must have a text and three numbers, not {reprlib.repr(figures)}")
+    return figures
 
 
 def float_to_json(value: float) -> float | str:

@@ -249,6 +249,8 @@ def build_environment() -> dict[str, str]:
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITHOUT_MPI": "1",
+        # Since GCC 13, the other headers no longer include these headers, which Horovod's code needs.
+        "CXXFLAGS": "-include cstdint -include stdexcept -include string",
         "LDFLAGS": "-s",
         "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
     }

@@ -77,6 +77,8 @@ def make_targets(root: Path) -> list[str]:
 
 
 def _described(value: Any) -> Any:
+    if inspect.ismodule(value):
+        return {name: _described(getattr(value, name)) for name in value.__all__}
     if not inspect.isclass(value):
         return _parameters(value)
     names = (

@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
@@ -65,8 +66,13 @@ def _horovod_environments(size: int, server: RendezvousServer) -> list[dict[str,
     ]
 
 
-def run(environments: list[dict[str, str]], module: str, *arguments: object) -> None:
-    """Run a module as a script on all ranks of a world. Fail with the output of a failed rank, if any."""
+def run(
+    environments: list[dict[str, str]], module: str, *arguments: object, killed: Collection[int] = frozenset()
+) -> None:
+    """Run a module as a script on all ranks of a world. Fail with the output of a failed rank, if any.
+
+    The ranks in ``killed`` must end by SIGKILL.
+    """
     # Turn these warnings into errors, because torch's deprecation warnings would appear in red in users' cells.
     script = [sys.executable, "-W", "error::FutureWarning", "-m", module, *map(str, arguments)]
     ranks = [
@@ -78,7 +84,9 @@ def run(environments: list[dict[str, str]], module: str, *arguments: object) -> 
     finally:
         for rank in ranks:
             rank.kill()
-    failed = [output for rank, output in zip(ranks, outputs, strict=True) if rank.returncode]
+    expected = [-signal.SIGKILL if rank in killed else 0 for rank in range(len(ranks))]
+    ended = zip(ranks, outputs, expected, strict=True)
+    failed = [output or "no output" for rank, output, code in ended if rank.returncode != code]
     assert not failed, failed[0]
 
 

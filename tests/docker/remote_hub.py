@@ -60,9 +60,9 @@ class RemoteHub:
         return self.passwords[user]
 
     @contextmanager
-    def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
-        """Run a kernel on the user's notebook server, after starting the server if necessary."""
+    def kernel(self, user: str, profile: str = "cpu", path: str = "scratch.ipynb") -> Iterator[RemoteKernel]:
+        """Run a kernel of a notebook on the user's notebook server, after starting the server if necessary."""
         browser = self.browser(user)
         address = url_of(self.url, f"/user/{user}") if browser.has_notebook() else browser.start_notebook(profile)
-        with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:
+        with RemoteKernel(address, browser.make_token(), path) as kernel:
             yield kernel

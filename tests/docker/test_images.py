@@ -145,7 +145,7 @@ def test_no_layer_contains_the_source_of_its_packages(image: Image) -> None:
 
 def test_new_users_get_the_notebooks_and_keep_their_own_files() -> None:
     shown = run(NOTEBOOK, "sh", "-c", "ls /home/user; cat /home/user/*.ipynb | head -c 1")
-    assert shown.split() == ["01-first-distributed-training.ipynb", "{"]
+    assert shown.split() == ["01-first-distributed-training.ipynb", "02-three-pcs.ipynb", "{"]
     again = "echo mine >01-first-distributed-training.ipynb; python3 /opt/farandole/start.py cat 01-*.ipynb"
     assert run(NOTEBOOK, "sh", "-c", again).strip() == "mine"
 

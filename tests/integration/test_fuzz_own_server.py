@@ -59,6 +59,7 @@ BYTES = st.binary(max_size=64) | VALUE.map(lambda value: json.dumps(value).encod
 CELLS = st.sampled_from(FILES[:6]) | BYTES
 VIEW_KEYS = (
     "id", "ended", "notices", "warnings", "series", "ranks", "progress", "elapsed", "size", "reports", "output_bytes",
+    "sync",
 )  # fmt: skip
 
 

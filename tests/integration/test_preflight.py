@@ -2,6 +2,7 @@
 
 import pytest
 from farandole import Cluster
+from farandole.exceptions import UsageError
 from farandole.runs.store import RunStore
 
 SLOW = """
@@ -49,3 +50,21 @@ def test_a_single_rank_is_checked_too(start):
         assert (len(found.ranks), found.links, found.all_reduce, found.all_reduce_error) == (1, (), None, "")
         driver, rank = str(found).splitlines()[2:4]
         assert (driver.split()[0], rank.split()[:2]) == ("driver", ["0", "main-w0"])
+
+
+@pytest.mark.parametrize("backend", ["horovod", "torch"])
+def test_the_speed_of_a_model_is_predicted_in_each_mode(start, backend):
+    define = "import torch\nnetwork = torch.nn.Linear(2000, 500)\nbatch = torch.ones(64, 2000), torch.ones(64)"
+    with start(ranks=2, backend=backend) as cluster:
+        cluster.run(define)
+        found = cluster.check(model="network", batch="batch")
+        assert found.model.size == 4 * (2000 * 500 + 500)
+        first, *others = found.modes
+        assert (first.mode, first.bytes_per_step) == ('sync="step"', found.model.size)
+        assert first.average == pytest.approx(found.model.size / found.all_reduce)
+        assert [mode.chosen for mode in found.modes].count(True) == 1
+        assert all(mode.bytes_per_step < first.bytes_per_step for mode in others if "every=1," not in mode.mode)
+        with pytest.raises(UsageError, match=r"the ranks have no variable .netwrok.*Did you mean .network.\?"):
+            cluster.check(model="netwrok", batch="batch")
+        # The cluster still works after the error.
+        assert cluster.check().modes == ()

@@ -23,6 +23,7 @@ NAMES = [
     "result",
     "size",
     "state",
+    "sync",
     "track",
 ]
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
-
 from farandole.driver.cells.background import BackgroundRun
+from farandole.driver.cells.folders import Copied, FolderCopy, here, own_name
 from farandole.driver.cells.relay import Show, Watch
 from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.cells.transfer import Pulls, pack, push
 from farandole.driver.control.control_service import ControlService
-from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.connect import connect
 from farandole.driver.core.status import ClusterStatus, status_of
+from farandole.driver.kernels.group import RankGroup
 from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.workers.addresses import LocalhostResolver
-from farandole.driver.workers.local import LocalWorkers
-from farandole.driver.workers.source import HubWorkers
-from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
+from farandole.driver.workers.worker import Progress, WorkerOptions
 from farandole.exceptions import NoClusterError, UsageError
 from farandole.hyperparameters import checked
 from farandole.runs.logs import RankLogs
@@ -67,7 +65,10 @@ class Cluster:
         self._logs = RankLogs()
         self._loop = LoopThread()
         try:
-            self._core = self._loop.call(self._make_core(local, hub_url, token, backend))
+            self._core = self._loop.call(
+                connect(name, local=local, hub_url=hub_url, token=token, backend=backend, on_notice=progress)
+            )
+            self._core.router.on_value = self._pulls.put
         except BaseException:
             self._loop.close()
             raise
@@ -194,7 +195,7 @@ class Cluster:
             UsageError: the cluster is busy or has no such rank.
         """
         self._check(ranks)
-        self._refuse_while_busy()
+        self._control.refuse_while_busy()
         return self._runner.run(code, ranks=ranks, show=show)
 
     def train(
@@ -230,7 +231,7 @@ class Cluster:
                 checkpoint to resume from, or a hyper-parameter is invalid. No run was created.
             RunNotFoundError: the run to resume does not exist. No run was created.
         """
-        self._refuse_while_busy()
+        self._control.refuse_while_busy()
         request = TrainRequest(
             code=code,
             name=name,
@@ -265,7 +266,7 @@ class Cluster:
             TransferError: a value cannot be pickled, or a rank cannot unpickle it.
         """
         self._check(ranks)
-        self._refuse_while_busy()
+        self._control.refuse_while_busy()
         blob = pack(values)
         self._loop.call(self._push(blob, ranks))
 
@@ -277,6 +278,25 @@ class Cluster:
         """
         self._check(ranks)
         return self._loop.call(self._pulls.pull(self._core.group, self._kernels(ranks), names))
+
+    def put(self, folder: str | Path, target: str = "") -> Copied:
+        """Copy a folder of this machine to rank 0's machine, by default to a folder with its name in the user's home.
+
+        A relative ``target`` is relative to the home. Files that are there already are not sent, and a copy that was
+        cut continues. Returns how much was sent. Raises TransferError if a file cannot be read or written.
+        """
+        self._control.refuse_while_busy()
+        source = here(folder)
+        there = str(target) or own_name(source.name, "on the workers")
+        copy = FolderCopy(self._progress)
+        return self._loop.call(self._copy(lambda group: copy.put(group, source, there)), pump=copy.show)
+
+    def get(self, folder: str, target: str | Path = "") -> Copied:
+        """Copy a folder of rank 0's machine to this machine, by default to one with its name here, as `put` does."""
+        self._control.refuse_while_busy()
+        goal = here(target or own_name(Path(folder).name, "on this machine"))
+        copy = FolderCopy(self._progress)
+        return self._loop.call(self._copy(lambda group: copy.get(group, str(folder), goal)), pump=copy.show)
 
     def scale(self, workers: int) -> None:
         """Start or stop workers until the cluster has this many. Ranks on remaining workers keep their variables."""
@@ -293,16 +313,19 @@ class Cluster:
         infos = self._loop.call(self._core.infos())
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
-    def check(self) -> Preflight:
+    def check(self, *, model: str = "", batch: str = "") -> Preflight:
         """Check all ranks and the network between them before training, and return the measurements and the faults.
 
+        ``model`` and ``batch`` name variables on the ranks: a ``torch.nn.Module``, and a batch of its input or a tuple
+        that begins with one. With them, the result also has the predicted speed in each mode of ``fd.sync``.
+
         Raises:
-            UsageError: a cell is running.
+            UsageError: a cell is running, or there is no such model or batch on the ranks.
             DeadlineError: a rank does not answer.
             RankError: a check failed on a rank.
         """
-        self._refuse_while_busy()
-        return self._loop.call(self._core.check(self._progress), on_interrupt=self._interrupt)
+        self._control.refuse_while_busy()
+        return self._loop.call(self._core.check(self._progress, model=model, batch=batch), on_interrupt=self._interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
         """Return the last lines of a rank's printed output across all cells."""
@@ -344,21 +367,6 @@ class Cluster:
     def _repr_html_(self) -> str:
         return status_of(self._core).html()
 
-    async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        # The number of connections is not limited, because each rank needs one, or two after a connection broke, and
-        # requests must not have to wait for a free connection.
-        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, resolver=LocalhostResolver()))
-        try:
-            source: WorkerSource = (
-                LocalWorkers(session) if local else HubWorkers.from_environment(hub_url, token, session)
-            )
-        except BaseException:
-            await session.close()
-            raise
-        core = ClusterCore(self.name, source, backend=backend, on_notice=self._progress)
-        core.router.on_value = self._pulls.put
-        return core
-
     def _open(self, work: Any) -> Self:
         try:
             # The control service begins first, because the panel would otherwise show a cluster without a driver.
@@ -375,18 +383,6 @@ class Cluster:
             if not 0 <= rank < self.size:
                 raise UsageError(f"there is no rank {rank}: cluster {self.name!r} has the ranks 0-{self.size - 1}")
 
-    def _refuse_while_busy(self) -> None:
-        """Raise UsageError if the cluster is running a cell or changing its size."""
-        if self._core.busy and self._control.wanted is not None:
-            raise UsageError(
-                f"cluster {self.name!r} is being scaled to {self._control.wanted} workers from the panel; run the cell "
-                "when that is done"
-            )
-        if self._core.busy:
-            raise UsageError(
-                f"cluster {self.name!r} is running another cell; wait for it, or stop it with `%cluster interrupt`"
-            )
-
     def _kernels(self, ranks: Sequence[int] | None) -> list[Any]:
         kernels = self._core.group.kernels
         return kernels if ranks is None else [kernels[rank] for rank in ranks]
@@ -395,6 +391,10 @@ class Cluster:
         async with self._core.cell(self._progress):
             broadcast = ranks is None and self.backend != "none"
             await push(self._core.group, self._kernels(ranks), blob, broadcast=broadcast)
+
+    async def _copy(self, work: Callable[[RankGroup], Awaitable[Copied]]) -> Copied:
+        async with self._core.cell(self._progress):
+            return await work(self._core.group)
 
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()

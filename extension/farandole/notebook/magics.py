@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Callable, Sequence
-from keyword import iskeyword
+from collections.abc import Callable
 from typing import Any
 
-from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from farandole.driver.cluster import START_SECONDS, Cluster
-from farandole.driver.options import Elastic
 from farandole.driver.output import parse_ranks
 from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.world.backends import check_backend
 from farandole.exceptions import NoClusterError, TransferError, UsageError
 from farandole.hyperparameters import parse
 from farandole.notebook import background
-from farandole.notebook.help import explained, similar_option
+from farandole.notebook.arguments import (
+    check_variable,
+    elastic_options,
+    is_number,
+    parse_line,
+    unknown_action,
+    variable_names,
+)
+from farandole.notebook.help import explained
 from farandole.notebook.script import split_line
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.sinks.delivery import Tracker
@@ -31,7 +35,7 @@ from farandole.notebook.watcher import Watcher
 from farandole.runs.store import RunStore
 from farandole.suggestions import did_you_mean
 
-ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
+ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "put", "get", "interrupt")
 
 
 @magics_class
@@ -41,8 +45,11 @@ class FarandoleMagics(Magics):
     cluster: Cluster | None = None
 
     @magic_arguments()
-    @argument("action", help="start, status, check, scale N, stop, attach [NAME], list, logs RANK or interrupt")
-    @argument("value", nargs="?", help="the number of workers, the cluster's name or the rank")
+    @argument(
+        "action",
+        help="start, status, check, scale N, stop, attach [NAME], list, logs RANK, put DIR, get DIR or interrupt",
+    )
+    @argument("value", nargs="?", help="the number of workers, the cluster's name, the rank or the folder")
     @argument("--workers", "-w", type=int, help="number of workers to start (default 2; 1 with --local)")
     @argument("--profile", "-p", help="a profile of the hub's spawn page for the workers")
     @argument("--ranks", "-r", type=int, help="ranks on each worker (default: the profile's number)")
@@ -50,16 +57,20 @@ class FarandoleMagics(Magics):
     @argument("--name", "-n", help="the cluster's name (default: main)")
     @argument("--timeout", type=float, default=START_SECONDS, help="seconds until the workers must be ready")
     @argument("--lines", type=int, default=100, help="number of log lines to show")
+    @argument("--model", metavar="NAME", help="the ranks' variable with the model whose speed is predicted")
+    @argument("--batch", metavar="NAME", help="the ranks' variable with a batch for this model")
+    @argument("--to", metavar="DIR", default="", help="the folder to copy to (default: one with the same name)")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
+    @argument("--hub", metavar="URL", help="start on this hub, after `farandole login URL` (default: the notebook's)")
     @argument("--local", action="store_true", help="start the ranks on this machine, without a hub")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%cluster start?` does")
     @line_magic("cluster")  # type: ignore[arg-type]  # IPython's types forbid what its documentation teaches
     def cluster_magic(self, line: str) -> Any:
         """Start, inspect, scale and stop the cluster that the other magics use."""
-        options = _parse(self.cluster_magic, line)
+        options = parse_line(self.cluster_magic, line)
         actions: dict[str, Callable[[argparse.Namespace], Any]] = {name: getattr(self, f"_{name}") for name in ACTIONS}
         if options.action not in actions:
-            raise UsageError(_unknown("%cluster", options.action, ACTIONS))
+            raise UsageError(unknown_action("%cluster", options.action, ACTIONS))
         if options.help:
             print(explained(f"%cluster {options.action}", actions[options.action], self.cluster_magic.parser))
             return None
@@ -73,7 +84,7 @@ class FarandoleMagics(Magics):
 
         Output is labelled with the ranks that printed it. Output that several ranks have in common is shown once.
         """
-        options = _parse(self.distributed, line)
+        options = parse_line(self.distributed, line)
         ranks = parse_ranks(options.ranks) if options.ranks is not None else None
         self._cluster().run(cell, ranks=ranks, show=RankPrinter())
 
@@ -115,10 +126,10 @@ class FarandoleMagics(Magics):
         `%distributed_train [options] FILE.py [arguments]` runs a file in place of a cell.
         """
         words, script = (line, None) if cell is not None else split_line(line)
-        options = _parse(self.distributed_train, words)
+        options = parse_line(self.distributed_train, words)
         if options.output is not None:
-            _check_variable(options.output, "--output cannot be")
-        elastic = _elastic(options)
+            check_variable(options.output, "--output cannot be")
+        elastic = elastic_options(options)
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
@@ -149,8 +160,8 @@ class FarandoleMagics(Magics):
     @line_magic
     def push(self, line: str) -> None:
         """Copy variables from this notebook to the ranks."""
-        options = _parse(self.push, line)
-        names = _names("%push", options.names)
+        options = parse_line(self.push, line)
+        names = variable_names("%push", options.names)
         namespace = self._namespace()
         if missing := [name for name in names if name not in namespace]:
             raise TransferError(f"{missing[0]!r} is not defined in this notebook; assign a value before you push it")
@@ -165,8 +176,8 @@ class FarandoleMagics(Magics):
     @line_magic
     def pull(self, line: str) -> None:
         """Copy variables from the ranks into this notebook."""
-        options = _parse(self.pull, line)
-        names = _names("%pull", options.names)
+        options = parse_line(self.pull, line)
+        names = variable_names("%pull", options.names)
         values = self._cluster().pull(*names, ranks=None if options.rank is None else [options.rank])
         for name in names:
             by_rank = {rank: found[name] for rank, found in values.items()}
@@ -181,9 +192,9 @@ class FarandoleMagics(Magics):
     @line_magic
     def runs(self, line: str) -> Any:
         """List the runs, show the chart and the table of a run, wait for a run, or stop a run."""
-        options = _parse(self.runs, line)
+        options = parse_line(self.runs, line)
         if options.action not in background.ACTIONS:
-            raise UsageError(_unknown("%runs", options.action, tuple(background.ACTIONS)))
+            raise UsageError(unknown_action("%runs", options.action, tuple(background.ACTIONS)))
         if options.help:
             print(explained(f"%runs {options.action}", background.ACTIONS[options.action], self.runs.parser))
             return None
@@ -205,7 +216,7 @@ class FarandoleMagics(Magics):
     def _start(self, options: argparse.Namespace) -> Cluster:
         """Start a cluster, such as `%cluster start 4`, or `%cluster start NAME` for a name other than main.
 
-        Options: --workers, --profile, --ranks, --backend, --name, --timeout, --wait, --local
+        Options: --workers, --profile, --ranks, --backend, --name, --timeout, --wait, --local, --hub
         """
         if self.cluster is not None and self.cluster.ended:
             self._release()
@@ -214,9 +225,11 @@ class FarandoleMagics(Magics):
                 f"this notebook already leads cluster {self.cluster.name!r}; stop it first with `%cluster stop`, or "
                 "use `%cluster scale N`"
             )
+        if options.local and options.hub:
+            raise UsageError("`--local` starts the ranks on this machine, and `--hub` on a hub; use one of them")
         # The value is a number of workers, as in `%cluster start 4`, or the cluster's name, as in
         # `%cluster start digits`.
-        workers, name = (int(options.value), None) if _is_number(options.value) else (options.workers, options.value)
+        workers, name = (int(options.value), None) if is_number(options.value) else (options.workers, options.value)
         if options.backend is not None:
             check_backend(options.backend)
         self.cluster = Cluster.start(
@@ -228,15 +241,17 @@ class FarandoleMagics(Magics):
             timeout=options.timeout,
             wait=options.wait,
             local=options.local,
+            hub_url=options.hub,
         )
         return self.cluster
 
     def _attach(self, options: argparse.Namespace) -> Cluster:
         """Take over a running cluster and its runs with `%cluster attach [NAME]`, e.g. after a kernel restart.
 
-        Options: --name, --timeout
+        Options: --name, --timeout, --hub
         """
-        cluster = Cluster.attach(options.name or options.value or "main", timeout=options.timeout)
+        name = options.name or options.value or "main"
+        cluster = Cluster.attach(name, timeout=options.timeout, hub_url=options.hub)
         if self.cluster is not None:
             self.cluster.close()
         self.cluster = cluster
@@ -248,13 +263,16 @@ class FarandoleMagics(Magics):
         return self._named(options).status()
 
     def _check(self, options: argparse.Namespace) -> Any:
-        """Test all ranks and the network between them, and show which of them differ from the others."""
-        return self._named(options).check()
+        """Test all ranks and the network between them. With a model, also predict its speed in each mode of `fd.sync`.
+
+        Options: --model, --batch
+        """
+        return self._named(options).check(model=options.model or "", batch=options.batch or "")
 
     def _scale(self, options: argparse.Namespace) -> Any:
         """Start or stop workers until there are N, with `%cluster scale N`. Ranks that stay keep their variables."""
         count = options.workers if options.value is None else options.value
-        if not _is_number(count):
+        if not is_number(count):
             raise UsageError("`%cluster scale` needs a number of workers, such as `%cluster scale 3`")
         self._cluster().scale(int(count))
         return self._cluster().status()
@@ -262,21 +280,21 @@ class FarandoleMagics(Magics):
     def _stop(self, options: argparse.Namespace) -> None:
         """Stop this notebook's cluster and its runs, or another cluster with `%cluster stop NAME`.
 
-        Options: --name
+        Options: --name, --hub
         """
         wanted = options.name or options.value
         if self.cluster is not None and wanted in {None, self.cluster.name}:
             wanted, cluster, self.cluster = self.cluster.name, self.cluster, None
             cluster.stop()
         elif wanted is not None:
-            self._stop_other(wanted)
+            self._stop_other(wanted, options.hub)
         else:
             self._cluster()
         print(f"cluster {wanted!r} is stopped")
 
-    def _stop_other(self, name: str) -> None:
+    def _stop_other(self, name: str, hub: str | None) -> None:
         try:
-            Cluster.stop_named(name)
+            Cluster.stop_named(name, hub_url=hub)
         except NoClusterError as exc:
             # The hub's clusters are suggested already. A cluster on this machine is not among them.
             hint = did_you_mean(name, [self.cluster.name] if self.cluster is not None else [])
@@ -284,9 +302,12 @@ class FarandoleMagics(Magics):
                 raise
             raise NoClusterError(f"{exc}{hint}") from exc
 
-    def _list(self, _options: argparse.Namespace) -> None:
-        """List your running clusters."""
-        clusters = Cluster.running()
+    def _list(self, options: argparse.Namespace) -> None:
+        """List your running clusters.
+
+        Options: --hub
+        """
+        clusters = Cluster.running(hub_url=options.hub)
         for name, workers in clusters.items():
             print(f"{name}: {workers} worker{'' if workers == 1 else 's'}")
         if not clusters:
@@ -297,9 +318,23 @@ class FarandoleMagics(Magics):
 
         Options: --lines
         """
-        if not _is_number(options.value):
+        if not is_number(options.value):
             raise UsageError("`%cluster logs` needs the number of a rank, such as `%cluster logs 0`")
         print(self._cluster().logs(int(options.value), lines=options.lines))
+
+    def _put(self, options: argparse.Namespace) -> None:
+        """Copy a folder of this machine to the home on the workers, with `%cluster put DIR`. A cut copy continues.
+
+        Options: --to
+        """
+        print(self._cluster().put(_folder(options), options.to))
+
+    def _get(self, options: argparse.Namespace) -> None:
+        """Copy a folder of the home on the workers to this machine, with `%cluster get DIR`. A cut copy continues.
+
+        Options: --to
+        """
+        print(self._cluster().get(_folder(options), options.to))
 
     def _interrupt(self, options: argparse.Namespace) -> None:
         """Stop the cell that the ranks are running."""
@@ -339,46 +374,10 @@ class FarandoleMagics(Magics):
         return namespace
 
 
-def _parse(magic: Any, line: str) -> argparse.Namespace:
-    """Return the arguments of a magic. Unlike IPython's parser, this one removes the quotes around an argument."""
-    try:
-        words = shlex.split(line)
-    except ValueError as exc:
-        raise UsageError(f"the quotes in {line.strip()!r} do not match; close them, or leave them out") from exc
-    try:
-        options: argparse.Namespace = magic.parser.parse_args(words)
-    except IPythonUsageError as exc:
-        raise UsageError(f"{exc}.{similar_option(words, magic.parser)}") from exc
-    return options
-
-
-def _unknown(magic: str, action: str, actions: Sequence[str]) -> str:
-    """Return the message for an unknown action of a magic."""
-    return f"{magic} has no action {action!r}; use one of {', '.join(actions)}.{did_you_mean(action, actions)}"
-
-
-def _check_variable(name: str, problem: str) -> None:
-    """Raise UsageError if ``name`` cannot be the name of a variable."""
-    if not name.isidentifier() or iskeyword(name):
-        raise UsageError(
-            f"{problem} {name!r}: a variable's name has only letters, digits and underscores, begins with no digit and "
-            "is no keyword"
-        )
-
-
-def _elastic(options: argparse.Namespace) -> Elastic | None:
-    chosen = {name: getattr(options, name) for name in ("min_ranks", "max_ranks", "lr_rule", "hung")}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    if given and not options.elastic:
-        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for elastic runs; add `--elastic`")
-    return Elastic(**given) if options.elastic else None
-
-
-def _names(magic: str, words: list[str]) -> list[str]:
-    names = [name for word in words for name in word.replace(",", " ").split()]
-    for name in names:
-        _check_variable(name, f"{magic} cannot copy")
-    return names
+def _folder(options: argparse.Namespace) -> str:
+    if not options.value:
+        raise UsageError(f"`%cluster {options.action}` needs a folder, such as `%cluster {options.action} data`")
+    return str(options.value)
 
 
 def _trackers(options: argparse.Namespace) -> list[Tracker]:
@@ -391,7 +390,3 @@ def _trackers(options: argparse.Namespace) -> list[Tracker]:
         check_wandb()
         found.append(WandbTracker(options.wandb))
     return found
-
-
-def _is_number(argument: str | int | None) -> bool:
-    return str(argument).removeprefix("-").isdecimal()

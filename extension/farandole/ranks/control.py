@@ -16,9 +16,10 @@ from typing import Any
 from farandole.hyperparameters import Hyperparameter
 from farandole.ranks import context, run
 from farandole.ranks.kernel import activity as activities
-from farandole.ranks.kernel import departures, exits, interrupts, lean, numbering, script, transfer, widgets
+from farandole.ranks.kernel import departures, exits, folders, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
 from farandole.ranks.preflight import links
+from farandole.ranks.preflight import model as models
 from farandole.ranks.preflight import probe as preflight
 from farandole.ranks.world import launcher, libraries, membership, process_group, world
 
@@ -167,6 +168,16 @@ def all_reduce() -> list[float]:
     return preflight.all_reduce()
 
 
+def measure_model(model: str, batch: str) -> dict[str, Any]:
+    """Return the size of a model of the user's namespace and the times of its steps, or an error."""
+    return models.measure(model, batch)
+
+
+def predict_modes(figures: dict[str, float], ranks: int, overheads: dict[str, float]) -> list[dict[str, Any]]:
+    """Return the predicted speed of training in each mode of ``fd.sync``."""
+    return models.predict(figures, ranks, overheads)
+
+
 def open_listener(host: str) -> dict[str, Any]:
     """Listen at ``host`` for a peer that measures the network. Return the port, or an error."""
     return links.open_listener(host)
@@ -195,3 +206,33 @@ def accept_broadcast(key: str, python: str) -> None:
 def give(names: list[str]) -> None:
     """Send variables of the user's namespace to the driver."""
     transfer.give(names)
+
+
+def file_names(folder: str, key: str, number: int, most: int) -> list[tuple[str, int | None]]:
+    """Return the names and sizes of the next files of a folder on this rank's machine."""
+    return folders.names(folder, key, number, most)
+
+
+def file_contents(folder: str, wanted: list[tuple[str, int, int]]) -> list[list[Any] | str]:
+    """Return the sizes, the permissions and the digests of files."""
+    return folders.contents(folder, wanted)
+
+
+def read_pieces(folder: str, wanted: list[tuple[str, int]]) -> list[list[str] | str]:
+    """Return pieces of files in base64."""
+    return folders.read(folder, wanted)
+
+
+def differing_pieces(folder: str, files: list[tuple[str, int, list[str], int | None]]) -> list[list[int] | str | None]:
+    """Return the numbers of the pieces that files still need to have these digests, or None for complete ones."""
+    return folders.differing(folder, files)
+
+
+def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> list[str | None] | None:
+    """Write pieces of files that were pushed under ``key``. Return None if they have not arrived."""
+    return folders.write(folder, key, parts)
+
+
+def finish_files(folder: str, files: list[tuple[str, str, int, int]], complete: list[str]) -> list[str | None]:
+    """Give files that were received completely their names, and remove what cut copies of ``complete`` ones left."""
+    return folders.finish(folder, files, complete)

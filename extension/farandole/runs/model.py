@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from farandole.exceptions import DeadlineError
 from farandole.hyperparameters import Hyperparameter
-from farandole.protocol import Status
+from farandole.protocol import Status, checked_sync
 from farandole.reading import check_types
 from farandole.runs.terminal import TerminalLines
 from farandole.runs.writer import strict_json
@@ -55,6 +55,12 @@ class RunInfo:
     notices: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """Those notices that report a loss, a hang or a failure. Runs of older releases have none."""
+    sync: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """What the mode of ``fd.prepare(sync=...)`` costs each rank, by rank.
+
+    The values are ``mode``, ``waiting`` (a share of the time, from 0 to 1, or None if it is not known),
+    ``bytes_per_step`` and ``staleness``, in steps.
+    """
     resumed_from: str | None = None
     """Id of the run from whose checkpoint this run continued, or None."""
     notebook: str = ""
@@ -91,6 +97,7 @@ class RunInfo:
         known = {name: record[name] for name in cls.__dataclass_fields__.keys() - _NOT_STORED if name in record}
         check_types(known, _KINDS, "run.json")
         known |= {name: tuple(known[name]) for name in ("workers", "notices", "warnings") if name in known}
+        known["sync"] = {int(rank): checked_sync(one) for rank, one in record.get("sync", {}).items()}
         known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
         known |= {"status": Status(record["status"]), "started": float(record["started"]), "folder": folder}
         return cls(**known)
@@ -107,6 +114,7 @@ _KINDS = {
     "config": "hyper-parameters",
     "overrides": "hyper-parameters",
     "options": "object",
+    "sync": "object",
     "versions": "object",
     "git": "object or null",
     "driver": "process",

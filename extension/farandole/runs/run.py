@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import FarandoleError, RankError, UsageError
 from farandole.hyperparameters import Hyperparameter, checked
-from farandole.protocol import Kind, Report, Status, check_usage, report_from_json
+from farandole.protocol import Kind, Report, Status, check_usage, checked_sync, report_from_json
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
@@ -157,6 +157,8 @@ class Run:
             self._change(config=checked({**self._info.config, **record["values"]}))
         elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
             self.notice(record["text"], warning=record.get("warning") is True)
+        elif kind == Kind.SYNC:
+            self._change(sync={**self._info.sync, rank: checked_sync(record)})
         elif kind == Kind.USAGE:
             check_usage(record)
             self._view(rank).usage = record

@@ -45,7 +45,25 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
         "reports": reports,
         "output_bytes": output_bytes,
         "series": [series_view(series, info.started, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
+        "sync": _sync_view(info.sync, info.size),
         "ranks": rows,
+    }
+
+
+def _sync_view(figures: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any] | None:
+    """Return the figures of a mode of `fd.sync`: the mean of the bytes, and of the others those of the slowest rank.
+
+    Ranks that a smaller world of ``size`` ranks no longer has are left out.
+    """
+    ranks = [one for rank, one in sorted(figures.items()) if rank < size]
+    if not ranks:
+        return None
+    return {
+        "mode": ranks[0]["mode"],
+        "waiting": short(max((one["waiting"] for one in ranks if one["waiting"] is not None), default=None)),
+        # Each term is divided, because the sum of the largest numbers would be infinite.
+        "bytes_per_step": round(sum(one["bytes_per_step"] / len(ranks) for one in ranks)),
+        "staleness": round(max(one["staleness"] for one in ranks)),
     }
 
 

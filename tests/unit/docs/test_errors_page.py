@@ -27,17 +27,24 @@ DAMAGED = "the panel and the notebook show it as the reason why they leave out a
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
+    "extension/farandole/driver/cells/folder_ends.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/control/mailbox.py": {
         "raise FarandoleError(error)": PASSED_ON,
         "raise OSError(": HANDLED,
     },
     "extension/farandole/driver/core/core.py": {"raise NoClusterError(self.ended)": ELSEWHERE},
     "extension/farandole/driver/recovery/orphaned_runs.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/files/pieces.py": {"raise ValueError(": PART},
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
+    "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
+    "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
+    "extension/farandole/cli/credentials.py": {"raise ValueError(": PART},
+    "extension/farandole/notebook/arguments.py": {
+        'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
+    },
     "extension/farandole/notebook/magics.py": {
         "raise NoClusterError(self._release())": ELSEWHERE,
         'raise NoClusterError(f"{exc}{hint}")': PASSED_ON,
-        'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },
     "extension/farandole/notebook/sinks/wandb.py": {"raise OSError(": "a notice of the run has the reason"},
     "extension/farandole/protocol.py": {"raise ValueError(": "such a report is left out"},
@@ -54,6 +61,12 @@ NOT_FOR_USERS = {
     "extension/farandole/ranks/preflight/links.py": {
         "raise ConnectionError(": "a row of `%cluster check` shows it",
         "raise TimeoutError(": "a row of `%cluster check` shows it",
+    },
+    "extension/farandole/ranks/training/sync/server/asynchronous_training.py": {
+        "raise ConnectionError(": "a rank was lost, which the driver reports"
+    },
+    "extension/farandole/ranks/training/sync/server/frames.py": {
+        "raise ConnectionError(": "a notice of the run shows it"
     },
     "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
     "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},

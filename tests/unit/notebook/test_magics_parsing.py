@@ -50,8 +50,8 @@ class RememberingCluster:
     def status(self):
         return "status"
 
-    def check(self):
-        return "checked"
+    def check(self, *, model, batch):
+        return f"checked {model} {batch}".rstrip()
 
     def logs(self, rank, *, lines):
         return f"rank {rank}, {lines} lines"
@@ -215,6 +215,7 @@ def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
     assert shell.run_line_magic("cluster", "scale 3") == "status"
     assert shell.run_line_magic("cluster", "scale --workers 4") == "status"
     assert shell.run_line_magic("cluster", "check") == "checked"
+    assert shell.run_line_magic("cluster", "check --model net --batch x") == "checked net x"
     shell.run_line_magic("cluster", "logs 1 --lines 5")
     shell.run_line_magic("cluster", "interrupt")
     shell.run_line_magic("cluster", "stop")
@@ -234,7 +235,7 @@ def test_an_action_for_another_cluster_names_this_one(shell, cluster, line):
 def test_a_stop_without_a_hub_suggests_the_cluster_on_this_machine(shell, cluster):
     with pytest.raises(NoClusterError, match=r"no JupyterHub here.* Did you mean 'main'\?"):
         shell.run_line_magic("cluster", "stop mian")
-    with pytest.raises(NoClusterError, match=r"`token=`\.$"):
+    with pytest.raises(NoClusterError, match=r"`%cluster start --hub URL` for workers on a hub\.$"):
         shell.run_line_magic("cluster", "stop other")
     assert cluster.calls == []
 

@@ -31,10 +31,12 @@ WRONG = {
     "results": {"first": 1},
     "notices": "text",
     "warnings": "text",
+    "sync": [1],
     "resumed_from": 5,
     "cluster": None,
     "notebook": 10**300,
 }
+SYNC = {"mode": "local", "waiting": 0.1, "bytes_per_step": 1, "staleness": 0}
 HUGE = {
     "started": 10**300,
     "ended": -(10**300),
@@ -81,6 +83,14 @@ def test_hyperparameters_of_another_type_hide_no_other_run(store, key, value):
     write_run(store.folder, BAD, **{key: value})
     assert listed(store) == [GOOD]
     with pytest.raises(RunNotFoundError, match=f"'{key}' in run.json must be of type hyper-parameters, not"):
+        store.find(BAD)
+
+
+@pytest.mark.parametrize("value", [{"first": SYNC}, {"0": [1]}, {"0": {**SYNC, "waiting": "long"}}])
+def test_figures_of_a_sync_mode_of_another_type_hide_no_other_run(store, value):
+    write_run(store.folder, BAD, sync=value)
+    assert listed(store) == [GOOD]
+    with pytest.raises(RunNotFoundError, match=f"run '{BAD}' cannot be read: "):
         store.find(BAD)
 
 

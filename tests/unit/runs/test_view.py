@@ -239,3 +239,24 @@ def test_the_view_of_a_long_run_is_fast(tmp_path):
     began = time.perf_counter()
     view_of(run, time.time(), per_rank=True)
     assert time.perf_counter() - began < 0.3
+
+
+def test_the_figures_of_a_sync_mode_are_those_of_the_rank_that_waits_most(tmp_path):
+    run = Run(RunInfo(id="r", folder=tmp_path, size=2, workers=("c-w0", "c-w1")), "code")
+    assert view_of(run, now=1.0)["sync"] is None
+    # Rank 2 was there before the world became smaller.
+    for rank, waiting, staleness in ((2, 0.9, 9), (0, 0.01, 6), (1, 0.2, 7), (1, 0.1, 7)):
+        figures = {"mode": "local", "waiting": waiting, "bytes_per_step": 100 + rank, "staleness": staleness}
+        run.add_records(rank, {"kind": "sync", "rank": rank, "time": 1.0, **figures})
+    shown = {"mode": "local", "waiting": 0.1, "bytes_per_step": 100, "staleness": 7}
+    assert view_of(run, now=1.0)["sync"] == shown
+    assert RunInfo.from_json(json.loads(run.info.to_json()), tmp_path).sync == run.info.sync
+
+
+def test_the_share_of_waiting_is_unknown_if_no_rank_knows_it(tmp_path):
+    run = Run(RunInfo(id="r", folder=tmp_path, size=2, workers=("c-w0", "c-w1")), "code")
+    for rank, waiting, shown in ((0, None, None), (1, 0.1, 0.1)):
+        figures = {"mode": "step", "waiting": waiting, "bytes_per_step": 100, "staleness": 0}
+        run.add_records(rank, {"kind": "sync", "rank": rank, "time": 1.0, **figures})
+        assert view_of(run, now=1.0)["sync"]["waiting"] == shown
+    assert RunInfo.from_json(json.loads(run.info.to_json()), tmp_path).sync == run.info.sync

@@ -51,6 +51,19 @@ class ControlService:
         """The requested number of workers while the cluster is being scaled, or None."""
         return None if self._scale_request is None else int(self._scale_request["workers"])
 
+    def refuse_while_busy(self) -> None:
+        """Raise UsageError if the cluster is running a cell or changing its size."""
+        name = self._core.name
+        if self._core.busy and self.wanted is not None:
+            raise UsageError(
+                f"cluster {name!r} is being scaled to {self.wanted} workers from the panel; run the cell "
+                "when that is done"
+            )
+        if self._core.busy:
+            raise UsageError(
+                f"cluster {name!r} is running another cell; wait for it, or stop it with `%cluster interrupt`"
+            )
+
     async def end(self) -> None:
         """Remove the mailbox, and cancel the requests that are in progress."""
         if self._task is not None:

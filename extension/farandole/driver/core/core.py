@@ -231,11 +231,11 @@ class ClusterCore:
             self._world.invalidate()
         return replies
 
-    async def check(self, progress: Progress) -> Preflight:
+    async def check(self, progress: Progress, **model: str) -> Preflight:
         """Replace lost workers and ranks, and then check all ranks and the network between them."""
         async with self.cell(progress):
             infos = [handle.info for handle in self.handles for _ in handle.kernels]
-            found = await preflight(self.name, self.group, infos, self.backend)
+            found = await preflight(self.name, self.group, infos, self.backend, **model)
             if found.all_reduce_error:
                 self._world.invalidate()
             return found

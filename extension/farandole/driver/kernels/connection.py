@@ -120,15 +120,18 @@ class Connection:
 
     async def _open_again(self) -> None:
         self._ready.clear()
-        give_up = time.monotonic() + LOST_SECONDS
-        while self._listener.alive and not self._ready.is_set() and time.monotonic() < give_up:
+        left = LOST_SECONDS
+        while self._listener.alive and not self._ready.is_set() and left > 0:
+            # The time during which the worker cannot be reached does not count, even if the network goes repeatedly.
             found = await self._worker.find_again()
+            answered = time.monotonic()
             if isinstance(found, str):
                 self._listener.mark_dead(found)
                 return
             await self._listener.recover(found)
             if self._listener.alive:
                 await self._try_to_open()
+            left -= time.monotonic() - answered
         if not self._ready.is_set():
             self._listener.mark_dead(
                 f"lost: its worker answers, but did not open a channel to its kernel for {LOST_SECONDS:g} s"

@@ -11,7 +11,7 @@ from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.rank_calls import RankCall
-from farandole.driver.kernels.replies import Reply, Sink
+from farandole.driver.kernels.replies import CONNECTION_LOST, Reply, Sink
 from farandole.driver.workers.worker import GONE
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import Part
@@ -24,6 +24,8 @@ INTERRUPT_SECONDS = 1.0
 """How many seconds a rank may take to end its cell after an interrupt before its world is shut down."""
 REACH_SECONDS = 2.0
 """How many seconds a worker may take to pass on an interrupt before the rank is treated as lost."""
+REPEATS = 5
+"""How often a call is repeated whose answer was lost. A connection that breaks each time has another fault."""
 RELEASE_SECONDS = 4.2
 """How many seconds a release may take in total before the ranks that are still busy are killed. `Cluster.interrupt`
 has to end a cell within five seconds."""
@@ -92,11 +94,14 @@ class RankGroup:
         timeout: float,
         kernels: Sequence[RankKernel] | None = None,
         in_subshell: bool = False,
+        repeat: bool = False,
     ) -> list[T]:
         """Call a function on each rank, and return the values in rank order.
 
         - `calls` is one call for all ranks, or a sequence with one call for each rank.
         - With `in_subshell`, ranks can answer the calls while a cell is running.
+        - With `repeat`, a call whose answer was lost with the connection to its rank is made again, so it must be one
+          that a rank can answer twice.
 
         Raises:
             RankError: the call failed on a rank, or a rank died during the call.
@@ -105,7 +110,9 @@ class RankGroup:
         chosen = self.kernels if kernels is None else list(kernels)
         each = [calls] * len(chosen) if isinstance(calls, RankCall) else calls
         tasks = {
-            kernel: asyncio.create_task(_evaluate(kernel, call, in_subshell=in_subshell))
+            kernel: asyncio.create_task(
+                _evaluate(kernel, call, in_subshell=in_subshell, repeats=REPEATS if repeat else 0)
+            )
             for kernel, call in zip(chosen, each, strict=True)
         }
         _, late = await asyncio.wait(tasks.values(), timeout=timeout)
@@ -208,8 +215,11 @@ class RankGroup:
         await asyncio.gather(*(kernel.close() for kernel in self.kernels))
 
 
-async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: bool) -> Reply:
-    return await kernel.evaluate(call.expression, subshell=await kernel.side_subshell() if in_subshell else None)
+async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: bool, repeats: int) -> Reply:
+    reply = await kernel.evaluate(call.expression, subshell=await kernel.side_subshell() if in_subshell else None)
+    if reply.ename == CONNECTION_LOST and repeats:
+        return await _evaluate(kernel, call, in_subshell=in_subshell, repeats=repeats - 1)
+    return reply
 
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:

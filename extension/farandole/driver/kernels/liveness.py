@@ -58,9 +58,13 @@ class Liveness:
         try:
             timeout = self._seconds / 2 if self._give_up else self._seconds
             if not await _done(answer, timeout):
+                # If the hub does not answer either, this machine may have no network, and the rank is not to blame.
+                if await kernel.worker.present() is None:
+                    return
                 self._report_silent(kernel)
                 # Without `give_up`, wait until the rank answers or dies, its connection breaks, or `run` is cancelled.
-                if not await _done(answer, timeout if self._give_up else None) and self._give_up:
+                silent = not await _done(answer, timeout if self._give_up else None)
+                if silent and self._give_up and await kernel.worker.present() is not None:
                     self._give_up(kernel)
             if answer.done() and answer.result().status == "ok" and kernel in self._silent:
                 self._silent.remove(kernel)

@@ -118,6 +118,14 @@ def all_reduce() -> RankCall[list[float]]:
     return RankCall("all_reduce")
 
 
+def measure_model(model: str, batch: str) -> RankCall[dict[str, Any]]:
+    return RankCall("measure_model", (model, batch))
+
+
+def predict_modes(figures: dict[str, float], ranks: int, overheads: dict[str, float]) -> RankCall[list[dict[str, Any]]]:
+    return RankCall("predict_modes", (figures, ranks, overheads))
+
+
 def open_listener(host: str) -> RankCall[dict[str, Any]]:
     return RankCall("open_listener", (host,))
 
@@ -140,3 +148,33 @@ def accept_broadcast(key: str, python: str) -> RankCall[None]:
 
 def give(names: list[str]) -> RankCall[None]:
     return RankCall("give", (names,))
+
+
+def file_names(folder: str, key: str, number: int, most: int) -> RankCall[list[tuple[str, int | None]]]:
+    return RankCall("file_names", (folder, key, number, most))
+
+
+def file_contents(folder: str, wanted: list[tuple[str, int, int]]) -> RankCall[list[list[Any] | str]]:
+    return RankCall("file_contents", (folder, wanted))
+
+
+def read_pieces(folder: str, wanted: list[tuple[str, int]]) -> RankCall[list[list[str] | str]]:
+    return RankCall("read_pieces", (folder, wanted))
+
+
+def differing_pieces(
+    folder: str, files: list[tuple[str, int, list[str], int | None]]
+) -> RankCall[list[list[int] | str | None]]:
+    return RankCall("differing_pieces", (folder, files))
+
+
+def write_pieces(
+    folder: str, key: str, parts: list[tuple[str, int, int, str, int]]
+) -> RankCall[list[str | None] | None]:
+    return RankCall("write_pieces", (folder, key, parts))
+
+
+def finish_files(
+    folder: str, files: list[tuple[str, str, int, int]], complete: list[str]
+) -> RankCall[list[str | None]]:
+    return RankCall("finish_files", (folder, files, complete))

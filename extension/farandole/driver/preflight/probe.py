@@ -14,6 +14,7 @@ from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.preflight.figures import Link, RankFigures, driver_figures, rank_figures
+from farandole.driver.preflight.modes import measure, predict
 from farandole.driver.preflight.network import endpoints, rounds
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.workers.worker import WorkerInfo
@@ -35,16 +36,24 @@ REDUCED_BYTES = 16 * 2**20
 """The size of the tensor that `farandole.ranks.preflight.probe` reduces; keep both values equal."""
 
 
-async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], backend: str) -> Preflight:
+async def preflight(
+    name: str, group: RankGroup, infos: Sequence[WorkerInfo], backend: str, *, model: str = "", batch: str = ""
+) -> Preflight:
     """Check the ranks of a world; ``infos`` describes the worker of each rank.
+
+    ``model`` and ``batch`` are names of variables on the ranks. With them, the result predicts the model's speed.
 
     Raises:
         RankError, DeadlineError: a rank died, did not answer in time, or could not describe its machine.
+        UsageError: the variables are no model and batch.
     """
+    # The model comes first, so that a mistake in its name is reported at once.
+    measured = await measure(group, backend, model, batch) if model or batch else []
     ranks = assign_ranks(infos)
     figures = await _figures(group, ranks)
     links = await Links(group, ranks, infos).measure()
     reduced, error = await _all_reduce(group) if backend != "none" and len(ranks) > 1 else (None, "")
+    about, modes = (await predict(group, model, measured, all_reduce=reduced)) if measured and reduced else (None, ())
     return Preflight(
         name=name,
         backend=backend,
@@ -53,6 +62,8 @@ async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], ba
         links=tuple(links),
         all_reduce=reduced,
         all_reduce_error=error,
+        model=about,
+        modes=modes,
     )
 
 

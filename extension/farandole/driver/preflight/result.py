@@ -7,6 +7,8 @@ from html import escape
 
 from farandole.driver.preflight.figures import DriverFigures, Link, RankFigures
 from farandole.driver.preflight.judge import driver_faults, machine_faults, size
+from farandole.driver.preflight.modes import HEAD as MODE_HEAD
+from farandole.driver.preflight.modes import Mode, ModelFigures, mode_row
 from farandole.driver.preflight.network import link_faults, milliseconds, rate
 from farandole.driver.table import aligned, html_table
 
@@ -20,7 +22,8 @@ class Preflight:
     """The result of checking a cluster before training.
 
     ``all_reduce`` is the rate, in bytes/s, at which the world sums 16 MiB of float32 values. It is None if the cluster
-    has no world or only one rank, or if the sum failed for the reason in ``all_reduce_error``.
+    has no world or only one rank, or if the sum failed for the reason in ``all_reduce_error``. ``model`` and ``modes``
+    are there if the check was asked for the speed of a model.
     """
 
     name: str
@@ -30,6 +33,8 @@ class Preflight:
     links: tuple[Link, ...] = ()
     all_reduce: float | None = None
     all_reduce_error: str = ""
+    model: ModelFigures | None = None
+    modes: tuple[Mode, ...] = ()
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -46,7 +51,10 @@ class Preflight:
         lines = [f"cluster {self.name}, backend {self.backend}", *aligned([self._head(), *self._rows()])]
         if self.links:
             lines += aligned([LINK_HEAD, *self._link_rows()])
-        return "\n".join([*lines, *self._notes(), *self.faults, self._verdict()])
+        lines += self._notes()
+        if self.modes:
+            lines += [str(self.model), *aligned([MODE_HEAD, *map(mode_row, self.modes)])]
+        return "\n".join([*lines, *self.faults, self._verdict()])
 
     __repr__ = __str__
 
@@ -57,7 +65,9 @@ class Preflight:
         faults = "".join(f"<li>{escape(fault)}</li>" for fault in self.faults)
         title = f"<p>{escape(f'cluster {self.name}, backend {self.backend}')}</p>"
         table = html_table(self._head(), self._rows())
-        return f"{title}{table}{links}{notes}<ul>{faults}</ul><p><b>{self._verdict()}</b></p>"
+        rows = html_table(MODE_HEAD, [mode_row(mode) for mode in self.modes])
+        modes = f"<p>{escape(str(self.model))}</p>{rows}" if self.modes else ""
+        return f"{title}{table}{links}{notes}{modes}<ul>{faults}</ul><p><b>{self._verdict()}</b></p>"
 
     def _repr_html_(self) -> str:
         return self.html()

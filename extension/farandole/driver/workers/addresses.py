@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from aiohttp import ClientSession, TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
 
@@ -37,6 +38,15 @@ class Address:
         if parts.netloc and not self.host:
             return Address.of(url)
         return Address(url=f"{self.url.rstrip('/')}{parts.path.rstrip('/')}/", host=parts.netloc or self.host)
+
+
+def open_session() -> ClientSession:
+    """Return a new HTTP session for a hub and its workers, which the caller closes.
+
+    The number of its connections is not limited, because each rank needs one, or two after a connection broke, and
+    requests must not have to wait for a free connection.
+    """
+    return ClientSession(connector=TCPConnector(limit=0, resolver=LocalhostResolver()))
 
 
 class LocalhostResolver(AbstractResolver):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from http.client import responses
@@ -41,6 +42,15 @@ sooner, and in a queue of hundreds the last requests would time out."""
 STOPS_AT_ONCE = 32
 """The maximum number of concurrent stop requests. The hub delays its first answer by up to ten seconds if a server is
 slow to stop."""
+OWN_AUTHORITY = (
+    "If an authority of your own has signed it, name its file in SSL_CERT_FILE; if not, ask the hub's operator."
+)
+CERTIFICATE_REMEDIES = {
+    9: "Check the clock of this machine.",
+    10: "Ask the hub's operator to renew it, or check the clock of this machine.",
+    62: "Use the address for which it was made, or ask the hub's operator.",
+}
+"""What to do about a certificate, by the number of OpenSSL's error (X509_V_ERR_CERT_NOT_YET_VALID, and so on)."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
 """The timeout for start events. A start may take very long, but the hub sends a keep-alive every 8 s until then."""
 
@@ -78,14 +88,12 @@ class HubClient:
     async def user(self) -> str:
         """Return the name of the user who owns the token."""
         if self._user is None:
-            self._user = str((await self._json("GET", "user"))["name"])
+            self._user = str((await self._object("user"))["name"])
         return self._user
 
     async def servers(self) -> dict[str, dict[str, Any]]:
         """Return the user's running, starting and stopping servers, indexed by name."""
-        model = await self._json(
-            "GET", f"users/{quote(await self.user(), safe='')}", params={"include_stopped_servers": 0}
-        )
+        model = await self._object(f"users/{quote(await self.user(), safe='')}", params={"include_stopped_servers": 0})
         servers: dict[str, dict[str, Any]] = model.get("servers", {})
         return servers
 
@@ -148,13 +156,27 @@ class HubClient:
                         if line.startswith(b"data:"):
                             yield json.loads(line.removeprefix(b"data:"))
                 return
-            except aiohttp.ClientError as exc:
-                raise self._unreachable(exc) from exc
             except HubError as exc:
                 # The hub answers 400 while it cleans up after a failed start, and reports the failure afterwards.
                 if not NOT_STARTING.search(str(exc)):
                     raise
             await asyncio.sleep(0.2)
+
+    async def read(self, path: str, **options: Any) -> Any:
+        """Return the JSON at a path of the hub's API, or None if the answer is something else."""
+        with suppress(ValueError, RecursionError):
+            return await self._json("GET", path, **options)
+        return None
+
+    async def _object(self, path: str, **options: Any) -> dict[str, Any]:
+        """Return the JSON object at a path.
+
+        Raises HubUnreachableError if something else answers, such as a proxy or the login page of a hotel's network.
+        """
+        answer = await self.read(path, **options)
+        if not isinstance(answer, dict):
+            raise self._unreachable(ValueError("another server answers in its place"))
+        return answer
 
     async def _server_path(self, name: str) -> str:
         return f"users/{quote(await self.user(), safe='')}/servers/{quote(name, safe='')}"
@@ -192,6 +214,13 @@ class HubClient:
 
     def _unreachable(self, exc: Exception) -> HubUnreachableError:
         """Return the error for a hub that does not answer a request or stops sending data."""
+        if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+            return _untrusted(exc)
+        if isinstance(exc, aiohttp.ClientConnectorSSLError):
+            return HubUnreachableError(
+                f"the server at {self.url} does not answer with https ({exc.strerror or exc}). Check the address and "
+                "its port; a hub without a certificate has an address that begins with http://."
+            )
         reason = str(exc) or f"no answer within {REQUEST_TIMEOUT.total:g} s"
         if not self._internal:
             return HubUnreachableError(
@@ -205,7 +234,7 @@ class HubClient:
     async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request to the hub's API and yield the response; raises `HubError` if the hub refuses the request."""
         url = f"{self.url}hub/api/{path}"
-        headers = {**self.address.headers, "Authorization": f"token {self.token}"}
+        headers = {**self.address.headers, **({"Authorization": f"token {self.token}"} if self.token else {})}
         options.setdefault("timeout", REQUEST_TIMEOUT)
         try:
             answer = await self.session.request(method, url, headers=headers, allow_redirects=False, **options)
@@ -216,12 +245,26 @@ class HubClient:
                 raise HubError(
                     f"the hub does not serve {self.url}; its own address is {own}. Use that one.", status=answer.status
                 )
-            if answer.status >= 400:
-                refusal = _refusal(answer, _reason(await answer.text()))
-                # Most users cannot use this detail, so it is not in the message. Logs and plain tracebacks contain it.
-                refusal.add_note(f"{method} {url}: {answer.status}")
-                raise refusal
-            yield answer
+            # The connection may break while the caller reads the answer, too.
+            try:
+                if answer.status >= 400:
+                    refusal = _refusal(answer, _reason(await answer.text()))
+                    # Most users cannot use this detail, so it is not in the message, but in logs and plain tracebacks.
+                    refusal.add_note(f"{method} {url}: {answer.status}")
+                    raise refusal
+                yield answer
+            except (aiohttp.ClientError, TimeoutError) as exc:
+                raise self._unreachable(exc) from exc
+
+
+def _untrusted(exc: aiohttp.ClientConnectorCertificateError) -> HubUnreachableError:
+    """Return the error for a hub whose certificate is not valid. The message says what to do about it."""
+    found = exc.certificate_error
+    why, code = str(found), 0
+    if isinstance(found, ssl.SSLCertVerificationError):
+        why, code = found.verify_message, found.verify_code
+    remedy = CERTIFICATE_REMEDIES.get(code, OWN_AUTHORITY)
+    return HubUnreachableError(f"the certificate of {exc.host} is not valid: {why.rstrip('.')}. {remedy}")
 
 
 def _own_address(answer: aiohttp.ClientResponse) -> str:
@@ -238,7 +281,7 @@ def _refusal(answer: aiohttp.ClientResponse, reason: str) -> HubError:
     if status in {401, 403}:
         return PermissionDeniedError(
             f"the hub refused the token ({status} {said}). It has expired or lacks a scope: restart your notebook "
-            "server, or make a new token on the hub's Token page with access to your servers.",
+            "server, or on a machine of your own, make a new token on the hub's Token page and run `farandole login`.",
             status=status,
         )
     if status == 429 and retry_after.isdecimal():

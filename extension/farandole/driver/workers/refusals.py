@@ -34,7 +34,8 @@ async def refusal(worker: str, request: str, answer: aiohttp.ClientResponse) -> 
     if status in {401, 403}:
         error = WorkerStartError(
             f"worker {worker} refused access; it may be starting or stopping. Try again; if the error remains, "
-            "restart your notebook server, or make a new token on the hub's Token page with access to your servers.",
+            "restart your notebook server, or on a machine of your own, make a new token on the hub's Token page and "
+            "run `farandole login`.",
             status=status,
         )
     elif status == 500:

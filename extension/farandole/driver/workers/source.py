@@ -12,6 +12,8 @@ from typing import Any
 
 import aiohttp
 
+from farandole.cli import credentials
+from farandole.cli.credentials import Login
 from farandole.driver.loop import all_or_first_error
 from farandole.driver.workers.client import HubClient
 from farandole.driver.workers.worker import Progress, Worker, WorkerOptions, WorkerSource
@@ -21,6 +23,7 @@ from farandole.exceptions import (
     HubBusyError,
     HubError,
     NoClusterError,
+    UsageError,
     WorkerStartError,
 )
 
@@ -37,25 +40,23 @@ class HubWorkers(WorkerSource):
 
     @classmethod
     def from_environment(cls, url: str | None, token: str | None, session: aiohttp.ClientSession) -> HubWorkers:
-        """Use the given address and token, or by default those of this process's notebook server.
+        """Use the given address and token, or those of this process's notebook server, or those of a login.
 
         Raises:
-            NoClusterError: the address or the token is missing, because the process does not run under a hub.
+            NoClusterError: there is no address or no token for it.
         """
-        own = os.environ.get("FARANDOLE_HUB_URL")
+        own = os.environ.get("FARANDOLE_HUB_URL", "")
         url = url or own
-        token = token or os.environ.get("JUPYTERHUB_API_TOKEN")
-        if not url or not token:
-            raise NoClusterError(
-                "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
-                "ranks on this machine, or give `hub_url=` and `token=`."
-            )
-        # JUPYTERHUB_HOST is the address of this process's hub for browsers, so it must not be used for another hub.
         # The slashes are ignored, because the panel passes the ``url`` of its client, which ends with a slash.
-        is_own = own is not None and url.rstrip("/") == own.rstrip("/")
+        is_own = own != "" and url.rstrip("/") == own.rstrip("/")
+        # The variables belong to this process's hub, so they must not be used for another hub.
         public = os.environ.get("JUPYTERHUB_HOST", "") if is_own else ""
         # A laptop's user may set FARANDOLE_HUB_URL too. Only servers of the hub have a JUPYTERHUB_SERVICE_PREFIX.
         internal = is_own and "JUPYTERHUB_SERVICE_PREFIX" in os.environ
+        token = token or (os.environ.get("JUPYTERHUB_API_TOKEN") if is_own else None)
+        if not url or not token:
+            login = _login(url)
+            url, token = login.url, token or login.token
         return cls(HubClient(url=url, token=token, session=session, public=public, internal=internal))
 
     @property
@@ -184,6 +185,22 @@ def _matches(servers: Iterable[str], cluster: str | None = None) -> list[re.Matc
     """Match server names against `WORKER_NAME`, and return the matches of one cluster, or of all clusters."""
     matches = (WORKER_NAME.match(name) for name in servers)
     return [match for match in matches if match and cluster in {None, match["cluster"]}]
+
+
+def _login(url: str) -> Login:
+    """Return the login for a hub or, if ``url`` is empty, for the only hub. Raises NoClusterError if there is none."""
+    try:
+        login = credentials.login_for(url or None)
+    except UsageError as exc:
+        raise NoClusterError(str(exc)) from exc
+    if login is None and url:
+        raise NoClusterError(f"there is no token for the hub {url}; run `farandole login {url}`, or give `token=`")
+    if login is None:
+        raise NoClusterError(
+            "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for ranks "
+            "on this machine, or `farandole login URL` and `%cluster start --hub URL` for workers on a hub."
+        )
+    return login
 
 
 def _show_queue(

@@ -197,6 +197,8 @@ class Worker:
         """Wait until the worker answers again, and return its journals or the reason to treat the worker as gone.
 
         A broken connection alone is not enough, because the hub or proxy may be restarting while the ranks continue.
+        While nothing answers, this machine may have no network, for example a laptop that was carried elsewhere; so the
+        time during which the hub is unreachable does not count.
         """
         give_up, pause, refused = time.monotonic() + LOST_SECONDS, 0.05, None
         while time.monotonic() < give_up:
@@ -204,9 +206,11 @@ class Worker:
                 async with asyncio.timeout(PROBE_SECONDS):
                     return await self.records()
             except (WorkerStartError, TimeoutError) as exc:
-                present = await self._present()
+                present = await self.present()
                 if present is False:
                     return GONE
+                if present is None:
+                    give_up = time.monotonic() + LOST_SECONDS
                 # A refusal comes from the proxy, and means that the worker's port is closed or that the proxy has no
                 # route to the worker. A timeout is weaker evidence, because a busy worker can also cause one.
                 refusing = present is True and isinstance(exc, WorkerStartError)
@@ -220,7 +224,8 @@ class Worker:
             "answers, `%cluster attach` connects to it again"
         )
 
-    async def _present(self) -> bool | None:
+    async def present(self) -> bool | None:
+        """Return whether the worker's source still lists it, or None if the source does not answer within 5 s."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 return await self.presence()
@@ -283,7 +288,7 @@ class Worker:
                 if answer.status >= 300:
                     raise await refusal(self.name, f"{method} {path}", answer)
                 return await answer.json() if answer.content_type == "application/json" else None
-        except (TimeoutError, aiohttp.ClientError) as exc:
+        except (TimeoutError, aiohttp.ClientError, ValueError) as exc:
             note = f"{method} {path}: {str(exc) or f'no answer within {REQUEST_TIMEOUT.total:g} s'}"
             raise silent_worker(self.name, note) from exc
 

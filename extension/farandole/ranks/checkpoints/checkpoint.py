@@ -64,9 +64,9 @@ def checkpoint(
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
-    checkpoints = Checkpoints(state, Path(folder) if folder else _default_folder(), every, keep)
+    checkpoints = Checkpoints(state, Path(folder).expanduser() if folder else _default_folder(), every, keep)
     current = run.current()
-    if source := Path(resume) if resume else current.resume:
+    if source := Path(resume).expanduser() if resume else current.resume:
         checkpoints.load(source)
         current.resume = None
     state.on_commit(checkpoints.at_commit)

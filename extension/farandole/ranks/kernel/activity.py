@@ -32,7 +32,7 @@ PREFIXES = {
 """The modules that define collectives, and the names by which users import them."""
 COMMUNICATION = (
     *("torch.distributed.distributed_c10d", "torch.distributed.utils", "torch.distributed._functional_collectives"),
-    *("torch.nn.parallel.distributed", "horovod."),
+    *("torch.nn.parallel.distributed", "horovod.", "farandole.ranks.training.sync.exchange"),
 )
 """Prefixes of the modules whose functions wait for other ranks in C++."""
 BACKWARD = ("torch.autograd.graph", "_engine_run_backward")

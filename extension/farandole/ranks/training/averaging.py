@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from farandole.ranks.training.sync import gradients
 from farandole.ranks.world import world
 
 if TYPE_CHECKING:
@@ -19,8 +20,18 @@ _hooks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 """The hook on each parameter. A new optimizer replaces the hooks of an earlier optimizer on the same parameters."""
 
 
-def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> Any:
+def release(optimizer: torch.optim.Optimizer) -> None:
+    """Average the gradients of these parameters no more, as an earlier optimizer of them did."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if (hook := _hooks.pop(parameter, None)) is not None:  # type: ignore[no-untyped-call]
+                hook.remove()
+
+
+def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]], compressor: Any) -> Any:
     """Wrap ``optimizer`` in Horovod's optimizer, so that gradients are averaged by the time ``backward`` returns.
+
+    Gradients travel as ``compressor``, one of ``hvd.Compression``, encodes them.
 
     Horovod's own hooks finish averaging in ``optimizer.step()``, which has three problems:
 
@@ -30,13 +41,12 @@ def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> An
 
     Code that calls ``optimizer.synchronize()`` itself still works.
     """
-    import horovod.torch as hvd
     from horovod.torch.optimizer import _DistributedOptimizer
 
     # Like hvd.DistributedOptimizer, this creates a class with the methods of Horovod and of the user's optimizer.
     kind = type(optimizer)
     methods = dict(_DistributedOptimizer.__dict__) | {"_register_hooks": lambda _: None}
-    wrapped = type(kind.__name__, (kind,), methods)(optimizer.param_groups, named, hvd.Compression.none)
+    wrapped = type(kind.__name__, (kind,), methods)(optimizer.param_groups, named, compressor)
     _Averaging(wrapped, kind)
     return wrapped
 
@@ -82,7 +92,8 @@ class _Averaging:
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
-        self._wait()
+        with gradients.blocked(self._optimizer):
+            self._wait()
         # Otherwise step() would warn that the user has called synchronize().
         self._optimizer._synchronized = False
         self._done = True
@@ -106,5 +117,7 @@ class _Averaging:
     def _synchronize(self) -> None:
         """Average the gradients that no backward pass has averaged, e.g. gradients that the user's code has set."""
         if not self._done:
-            self._wait()
+            with gradients.blocked(self._optimizer):
+                self._wait()
         self._done = False
+        gradients.end_step(self._optimizer)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,7 +16,9 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
-from farandole.ranks.world import membership
+from farandole.ranks.training.sync import attached, compression, gradients, wrappers
+from farandole.ranks.training.sync.modes import Asynchronous, Sync
+from farandole.ranks.world import collectives, membership
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 # torch 2.13 deprecates the second name, and earlier versions know only that name.
@@ -46,13 +50,26 @@ class GradientWeight:
 
 
 class Parallel(DistributedDataParallel):
-    """DistributedDataParallel that behaves like the module it wraps, so that the same cell runs on any backend."""
+    """DistributedDataParallel that behaves like the module it wraps, so that the same cell runs on any backend.
+
+    Args:
+        module (torch.nn.Module): the model.
+        find_unused_parameters (bool): as in DistributedDataParallel.
+        sync (Sync): how gradients travel.
+    """
+
+    def __init__(self, module: nn.Module, *, find_unused_parameters: bool, sync: Sync) -> None:
+        options = NO_SYNC | compression.wrapper_options(module, sync)
+        with wrappers.admitted(module):
+            super().__init__(module, find_unused_parameters=find_unused_parameters, **options)
+        self._sync = sync
+        compression.register(self, sync)
 
     def rejoin(self) -> None:
         """Initialize this wrapper again in the current world. Otherwise it would keep an earlier process group."""
-        module, unused, training = self.module, self.find_unused_parameters, self.training
+        module, unused, training, sync = self.module, self.find_unused_parameters, self.training, self._sync
         self.__dict__.clear()
-        self.__init__(module, find_unused_parameters=unused, **NO_SYNC)  # type: ignore[misc]
+        self.__init__(module, find_unused_parameters=unused, sync=sync)  # type: ignore[misc]
         super().train(training)  # type: ignore[no-untyped-call]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -76,7 +93,7 @@ class Parallel(DistributedDataParallel):
             return getattr(self.module, name)
 
 
-def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool) -> tuple[nn.Module, Any]:
+def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool, sync: Sync) -> tuple[nn.Module, Any]:
     """Prepare a model and an optimizer for the current world, and return them.
 
     Without a world, the model is only moved to this rank's device.
@@ -85,23 +102,48 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
         model = model.module
     # In an elastic run, a world of one rank may grow, so it needs the wrappers as well.
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
-    if backend == "horovod":
-        _refuse_bfloat16(model)
+    _refuse(model, optimizer, backend, sync)
     model.to(context.device())
+    if optimizer is not None:
+        attached.detach(optimizer)  # an earlier run of the cell may have used another mode
+        gradients.stop(optimizer)
+        wrappers.admit(model, optimizer)
     if backend == "none":
         return model, optimizer
+    if not context.outside():
+        _check_same_model(model)
     _broadcast_model(model, backend)
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         _broadcast_optimizer(optimizer)
+    if isinstance(sync, attached.Own):
+        averaging.release(optimizer)
+        attached.attach(model, optimizer, sync)
+        return model, optimizer
     if backend == "horovod":
-        return model, _horovod_optimizer(model, optimizer)
-    return _torch_model(model, find_unused_parameters), optimizer
+        optimizer = _horovod_optimizer(model, optimizer, sync)
+    else:
+        model = _torch_model(model, find_unused_parameters, sync)
+    if optimizer is not None:
+        gradients.measure(model, optimizer, sync)
+    return model, optimizer
 
 
-def _torch_model(model: nn.Module, find_unused_parameters: bool) -> nn.Module:
+def _refuse(model: nn.Module, optimizer: Any, backend: str, sync: Sync) -> None:
+    """Raise UsageError if the backend or the mode does not support this model or optimizer."""
+    if backend == "horovod":
+        _refuse_bfloat16(model)
+        _refuse_shared_gpus()
+    if isinstance(sync, attached.Own):
+        _refuse_without_steps(optimizer, sync)
+        _refuse_other_averages(model, optimizer)
+    if isinstance(sync, Asynchronous) and backend == "none":
+        raise UsageError('fd.sync.asynchronous needs two ranks or more; start more workers, or use sync="step".')
+
+
+def _torch_model(model: nn.Module, find_unused_parameters: bool, sync: Sync) -> nn.Module:
     if not any(p.requires_grad for p in model.parameters()):
         return model  # DistributedDataParallel raises an error if there is nothing to average
-    return Parallel(model, find_unused_parameters=find_unused_parameters, **NO_SYNC)
+    return Parallel(model, find_unused_parameters=find_unused_parameters, sync=sync)
 
 
 def rejoin(parts: Iterable[Any]) -> None:
@@ -112,16 +154,54 @@ def rejoin(parts: Iterable[Any]) -> None:
                 module.rejoin()
 
 
-def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
-    if optimizer is None or hasattr(optimizer, "_allreduce_delay"):  # wrapped by an earlier run of the cell
+def _horovod_optimizer(model: nn.Module, optimizer: Any, sync: Sync) -> Any:
+    if optimizer is None:
+        return None
+    compressor = compression.horovod_compressor(sync)
+    if wrappers.averages_gradients(optimizer):  # wrapped by an earlier run of the cell
+        optimizer._compression = compressor
         return optimizer
     names = {parameter: name for name, parameter in model.named_parameters()}
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names.get(p, f"optimizer.{i}"), p) for i, p in enumerate(owned)]
-    wrapped = averaging.distributed(optimizer, named)
+    wrapped = averaging.distributed(optimizer, named, compressor)
     # Horovod creates a new optimizer over the same groups, so state loaded from a checkpoint has to be copied to it.
     wrapped.state.update(optimizer.state)
     return wrapped
+
+
+def _refuse_without_steps(optimizer: Any, sync: Sync) -> None:
+    if optimizer is None:
+        raise UsageError(
+            f"fd.prepare: fd.sync.{sync.name} averages between the steps of an optimizer; pass the optimizer too, or "
+            "leave out sync for a model that is not trained."
+        )
+
+
+def _refuse_other_averages(model: nn.Module, optimizer: Any) -> None:
+    if isinstance(model, DistributedDataParallel):
+        raise UsageError(
+            "fd.prepare: the model is wrapped in DistributedDataParallel, which averages the gradients of each step; "
+            "pass the model itself."
+        )
+    if wrappers.averages_gradients(optimizer):
+        raise UsageError(
+            "fd.prepare: Horovod averages the gradients of this optimizer in each step; create a new optimizer in the "
+            "cell, and pass that one."
+        )
+
+
+def _check_same_model(model: nn.Module) -> None:
+    """Raise UsageError if the models of the ranks have different parameters. A broadcast would then fail or hang."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    own = [[name, list(tensor.shape), str(tensor.dtype), tensor.requires_grad] for name, tensor in tensors]
+    digest = hashlib.sha256(json.dumps(own).encode()).digest()
+    each = collectives.gather_bytes(digest)
+    if other := [rank for rank, found in enumerate(each) if found != each[0]]:
+        raise UsageError(
+            f"fd.prepare: rank {other[0]} has another model than rank 0, with other parameters or shapes; create the "
+            "same model on all ranks."
+        )
 
 
 def _broadcast_model(model: nn.Module, backend: str) -> None:
@@ -143,6 +223,18 @@ def _broadcast_optimizer(optimizer: Any) -> None:
     state = broadcast_state(optimizer.state_dict(), root=0)
     if context.rank() != 0:
         optimizer.load_state_dict(state)
+
+
+def _refuse_shared_gpus() -> None:
+    """Raise UsageError if Horovod would use NCCL, which cannot connect ranks that share a GPU."""
+    import horovod.torch as hvd
+
+    gpus, ranks = torch.cuda.device_count(), context.local_size()
+    if 0 < gpus < ranks and hvd.nccl_built():
+        raise UsageError(
+            f"fd.prepare: the {ranks} ranks of this worker share {gpus} GPU{'s' * (gpus > 1)}, and NCCL, which Horovod "
+            "uses on GPUs, needs a GPU for each rank. Use `--backend torch`, or start fewer ranks with `--ranks`."
+        )
 
 
 def _refuse_bfloat16(model: nn.Module) -> None:

@@ -10,6 +10,8 @@ import sys
 from typing import Any
 
 from farandole.exceptions import UsageError
+from farandole.ranks.training.sync import modes
+from farandole.ranks.training.sync.modes import Sync
 
 BATCH_SIZES = ("global", "per_rank")
 
@@ -22,13 +24,15 @@ def prepare(
     batch_size: str = "global",
     seed: int = 0,
     find_unused_parameters: bool = False,
+    sync: Sync | str = "step",
 ) -> tuple[Any, Any, Any]:
     """Return the model, optimizer and loader, prepared for this rank. Each may be None.
 
     - The model is moved to :func:`farandole.device`. All ranks start with rank 0's parameters, buffers and optimizer
       state.
-    - Each backward pass averages the gradients over all ranks. The loss must be a mean over the batch. Gradients are
-      weighted by the size of each rank's share, so that a step has the same effect as a step on the whole batch.
+    - Each backward pass averages the gradients over all ranks, unless ``sync`` selects another mode. The loss must be a
+      mean over the batch. Gradients are weighted by the size of each rank's share, so that a step has the same effect
+      as a step on the whole batch.
     - The loader yields this rank's share of each batch, on the rank's device. If it shuffles, each epoch has a new
       order, which is the same on all ranks.
     - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may
@@ -44,6 +48,8 @@ def prepare(
         seed (int): seed for shuffling.
         find_unused_parameters (bool): as in DistributedDataParallel; set it if a step does not use some parameters.
             Ignored with Horovod.
+        sync (str or Sync): how ranks keep their models in step. ``"step"`` averages the gradients of each step. For
+            slow networks, :mod:`farandole.sync` has modes that send less or wait less.
 
     Returns:
         tuple: (model, optimizer, loader).
@@ -55,13 +61,16 @@ def prepare(
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
+    mode = modes.parsed(sync)
     if batch_size not in BATCH_SIZES:
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")
     if optimizer is not None and model is None:
         raise UsageError("fd.prepare: an optimizer needs its model; call fd.prepare(model, optimizer, loader).")
     weight = None
     if model is not None:
-        model, optimizer = parallel.distribute(model, optimizer, find_unused_parameters=find_unused_parameters)
+        model, optimizer = parallel.distribute(
+            model, optimizer, find_unused_parameters=find_unused_parameters, sync=mode
+        )
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
     if loader is not None:

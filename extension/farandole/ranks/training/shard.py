@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.rng import seeded
+from farandole.ranks.training.sync import attached
 
 Indices = list[Any]
 LOADER_OPTIONS = (
@@ -119,7 +121,7 @@ class ShardedLoader:
         self._running = this = object()
         shares = self._shares(self.epoch, self._used)
         batches = self._start(shares)
-        device = context.device()
+        device, begun = context.device(), time.perf_counter()
         try:
             for share, batch in zip(shares, batches, strict=True):
                 if self._running is not this:
@@ -127,6 +129,8 @@ class ShardedLoader:
                 self._used = share.end
                 self._set_weight(share.weight)
                 yield to_device(batch, device)
+            if self._running is this and self._weight is not None:
+                attached.average_all(since=begun)
         finally:
             if self._running is this:
                 self._move(self.epoch + 1, 0)

@@ -118,7 +118,7 @@ class Panel:
         """Return the latest state of all clusters."""
         return clusters(self.monitor.snapshot, self.index.notebook)
 
-    async def runs(self) -> wire.RunPage:
+    async def runs(self) -> wire_routes.RunPage:
         """Return the newest runs and all active runs."""
         return await asyncio.to_thread(self.index.newest, self.monitor.snapshot.active_runs())
 
@@ -237,7 +237,7 @@ class Panel:
     def _led_clusters(self) -> Sequence[tuple[str, Sequence[str]]]:
         return [(status.cluster, status.workers) for status in self.monitor.snapshot.driver_statuses]
 
-    def _publish_runs(self, page: wire.RunPage) -> None:
+    def _publish_runs(self, page: wire_routes.RunPage) -> None:
         # The page counts the elapsed time of active runs itself, so a change of this time alone is not sent.
         said = [{**run, "seconds": 0 if run["goes_on"] else run["seconds"]} for run in page["runs"]]
         message: wire.RunsMessage = {"kind": "runs", "runs": page["runs"], "total": page["total"]}

@@ -20,7 +20,7 @@ from farandole.runs.model import RunInfo
 from farandole.runs.notes import NOTES, annotated
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
-from farandole.server.panel.wire_routes import ConfigValue
+from farandole.server.panel.wire_routes import ConfigValue, RunPage
 
 NEWEST = 50
 """Number of newest runs that the stream contains, and the default number of runs on a page of the list."""
@@ -115,7 +115,7 @@ class RunIndex:
                 raise
             return self._placeholder(run, error)
 
-    def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> wire.RunPage:
+    def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> RunPage:
         """Return a page of the list. Without a filter, this method reads only the runs on the page."""
         ids, limit = self.ids(), min(limit, MOST)
         if wanted != Filter():
@@ -123,7 +123,7 @@ class RunIndex:
         shown = self.infos(ids[offset : offset + limit])
         return {"runs": [self._short(info, active) for info in shown], "offset": offset, "total": len(ids)}
 
-    def newest(self, active: Collection[str]) -> wire.RunPage:
+    def newest(self, active: Collection[str]) -> RunPage:
         """Return the newest runs and all older runs that are active."""
         ids = self.ids()
         shown = [run for place, run in enumerate(ids) if place < NEWEST or run in active]
@@ -226,7 +226,7 @@ def _slim(info: RunInfo) -> RunInfo:
     notices = tuple(notice[:LONGEST_LISTED_TEXT] for notice in info.notices[-MOST_NOTICES:])
     warnings = tuple(warning[:LONGEST_LISTED_TEXT] for warning in info.warnings[-MOST_NOTICES:])
     config = dict(islice(_config_values(info.config), MOST_CONFIG))
-    slim: dict[str, Any] = {"results": {}, "options": {}, "versions": {}, "git": None}
+    slim: dict[str, Any] = {"results": {}, "options": {}, "versions": {}, "git": None, "sync": {}}
     return replace(info, **short, notices=notices, warnings=warnings, config=config, **slim)
 
 

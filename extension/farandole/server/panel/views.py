@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import types
 import typing
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints, is_typeddict
@@ -17,6 +18,8 @@ from farandole.server.panel import wire
 
 MOST_SERIES = 10_000
 """Maximum number of series of a run that the panel shows."""
+LATER_KEYS: dict[str, Any] = {"seconds_left": None, "reports": 0, "output_bytes": 0, "warnings": [], "sync": None}
+"""The values of the keys that the views of older releases lack."""
 
 
 def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
@@ -31,9 +34,9 @@ def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
 
 
 def _complete(view: dict[str, Any]) -> None:
-    """Add the keys that the views of older releases lack: time left, counts, warnings, times and epochs of points."""
-    for key, value in (("seconds_left", None), ("reports", 0), ("output_bytes", 0), ("warnings", [])):
-        view.setdefault(key, value)
+    """Add the keys that the views of older releases lack, to the view and to its series."""
+    for key, value in LATER_KEYS.items():
+        view.setdefault(key, copy(value))
     series = view.get("series")
     if isinstance(series, list):
         for one in series:

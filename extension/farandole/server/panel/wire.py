@@ -258,6 +258,15 @@ class RankRow(TypedDict):
     log: list[str]
 
 
+class SyncView(TypedDict):
+    """The costs of a mode of `fd.sync`. ``waiting`` is the largest known share of a rank's time; bytes are a mean."""
+
+    mode: str
+    waiting: float | None
+    bytes_per_step: int
+    staleness: int
+
+
 class RunView(RunBasics):
     """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow.
 
@@ -275,16 +284,9 @@ class RunView(RunBasics):
     samples_per_second: float | None
     reports: int
     output_bytes: int
+    sync: SyncView | None
     series: list[Series]
     ranks: list[RankRow]
-
-
-class RunPage(TypedDict):
-    """Response to ``GET runs``, with a page of the runs that match a filter, newest first, and their total number."""
-
-    runs: list[RunSummary]
-    offset: int
-    total: int
 
 
 class LogRequest(TypedDict):

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypedDict
 
-from farandole.server.panel.wire import Cluster, Hub, Resources, RunPage, RunSummary, RunView, Series
+from farandole.server.panel.wire import Cluster, Hub, Resources, RunSummary, RunView, Series
 
 ConfigValue: TypeAlias = str | float | bool | None
+
+
+class RunPage(TypedDict):
+    """Response to ``GET runs``, with a page of the runs that match a filter, newest first, and their total number."""
+
+    runs: list[RunSummary]
+    offset: int
+    total: int
 
 
 class State(TypedDict):

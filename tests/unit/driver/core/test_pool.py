@@ -13,9 +13,9 @@ from farandole.exceptions import WorkerStartError
 class Server(Worker):
     """A worker that refuses the first ``refuses`` requests. If it is ``full``, replacing one of its kernels fails."""
 
-    def __init__(self, name, *, refuses=0, present=True, full=False):
+    def __init__(self, name, *, refuses=0, on_hub=True, full=False):
         super().__init__(name=name, url="", token="", session=None, presence=self.listed)
-        self.refuses, self.present, self.full = refuses, present, full
+        self.refuses, self.on_hub, self.full = refuses, on_hub, full
         self.stopped = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -31,7 +31,7 @@ class Server(Worker):
         return WorkerJournal(kernels=(), records=())
 
     async def listed(self):
-        return self.present
+        return self.on_hub
 
     async def stop_kernel(self, kernel_id):
         if self.full:
@@ -83,7 +83,7 @@ async def test_a_worker_that_refuses_once_keeps_its_other_ranks():
 
 
 async def test_lost_workers_are_replaced_together():
-    servers = [Server("c-w0", refuses=99, present=False), Server("c-w1"), Server("c-w2", refuses=99, present=False)]
+    servers = [Server("c-w0", refuses=99, on_hub=False), Server("c-w1"), Server("c-w2", refuses=99, on_hub=False)]
     handles = Staffed(*servers)
     for kernel in handles.kernels:
         kernel.mark_dead("killed")
@@ -110,7 +110,7 @@ async def test_a_slow_worker_does_not_delay_others():
 
 
 async def test_a_worker_without_room_is_reported_after_the_others_are_complete():
-    handles = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, present=False))
+    handles = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, on_hub=False))
     for kernel in handles.kernels:
         kernel.mark_dead("killed")
     with pytest.raises(WorkerStartError, match="no memory is left"):

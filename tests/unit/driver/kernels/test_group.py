@@ -2,12 +2,16 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
+import pytest
+from farandole.driver.kernels import group as groups
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
-from farandole.driver.kernels.replies import Reply
+from farandole.driver.kernels.replies import CONNECTION_LOST, Reply
 from farandole.driver.workers.worker import GONE
-from farandole.exceptions import WorkerStartError
+from farandole.exceptions import RankError, WorkerStartError
 
 
 class Unreachable:
@@ -118,3 +122,34 @@ async def test_a_rank_that_is_not_yet_in_the_group_is_released_too():
     await asyncio.wait_for(group.release(together=True), 10)
     assert cell.done()
     assert (joining.left, group.busy) == (1, [])
+
+
+class Flaky:
+    """A rank whose connection breaks during the first calls."""
+
+    def __init__(self, losses):
+        self.losses = losses
+        self.calls = 0
+        self.worker = SimpleNamespace(name="c-w0")
+        self.rank = 0
+
+    async def evaluate(self, _expression, *, subshell):
+        self.calls += 1
+        lost = self.calls <= self.losses
+        status, ename = ("error", CONNECTION_LOST) if lost else ("ok", "")
+        return Reply(rank=0, worker="c-w0", status=status, ename=ename, ended=0.0, value="found")
+
+
+@pytest.mark.parametrize(("losses", "repeat", "calls"), [(0, True, 1), (groups.REPEATS, True, groups.REPEATS + 1)])
+async def test_a_call_whose_answer_was_lost_is_repeated(losses, repeat, calls):
+    rank = Flaky(losses)
+    found = await RankGroup().control(rank_calls.identity(), what="x", timeout=9, kernels=[rank], repeat=repeat)
+    assert (found, rank.calls) == (["found"], calls)
+
+
+@pytest.mark.parametrize(("repeat", "calls"), [(False, 1), (True, groups.REPEATS + 1)])
+async def test_a_call_is_not_repeated_without_need_or_end(repeat, calls):
+    rank = Flaky(1000)
+    with pytest.raises(RankError, match="x failed on rank 0"):
+        await RankGroup().control(rank_calls.identity(), what="x", timeout=9, kernels=[rank], repeat=repeat)
+    assert rank.calls == calls

@@ -362,6 +362,20 @@ async def test_a_broken_connection_is_reopened_and_missed_messages_come_once_fro
         assert kernel.alive
 
 
+async def test_a_driver_without_a_network_finds_its_rank_again_after_any_time(monkeypatch):
+    # The driver tries to reach its rank six times, which takes longer.
+    monkeypatch.setattr(workers, "LOST_SECONDS", 0.4)
+    monkeypatch.setattr(connection, "LOST_SECONDS", 0.4)
+    async with recorded_run(nobody_knows) as (kernel, fake, seen, cell):
+        fake.refusing = 5
+        await fake.say("iopub", "stream", {"name": "stdout", "text": "2"}, live=False)
+        await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
+        await fake.socket.close()
+        assert (await cell).status == "ok"
+        assert (seen, fake.refusing) == (["0", "1", "2"], 0)
+        await until(lambda: kernel.connected)
+
+
 @pytest.mark.parametrize("refusal", [503, 200], ids=["refuses", "shows a page"])
 async def test_a_driver_waits_for_a_restarting_proxy(refusal):
     async with recorded_run(nobody_knows) as (_kernel, fake, _seen, cell):

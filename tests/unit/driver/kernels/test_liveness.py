@@ -12,16 +12,22 @@ class Rank(RankKernel):
     """A rank that answers pings only while `answers` is set."""
 
     def __init__(self, number):
-        super().__init__(SimpleNamespace(name=f"c-w{number}"), f"kernel-{number}", slot=0)
+        super().__init__(SimpleNamespace(name=f"c-w{number}", present=self.present), f"kernel-{number}", slot=0)
         self.rank = number
         self.answers = asyncio.Event()
         self.answers.set()
         self.asked = 0
         self.here = True
+        self.hub_answers = True
+        self.hub_asked = 0
 
     @property
     def connected(self):
         return self.here
+
+    async def present(self):
+        self.hub_asked += 1
+        return self.hub_answers or None
 
     async def ping(self):
         self.asked += 1
@@ -72,6 +78,18 @@ async def test_a_rank_is_reported_before_it_is_given_up():
     await until(lambda: given_up)
     assert given_up[0] == (rank, 1)
     assert warnings == notices
+    watch.cancel()
+
+
+async def test_no_rank_is_blamed_while_the_hub_does_not_answer_either():
+    rank, notices, given_up = Rank(0), [], []
+    rank.answers.clear()
+    rank.hub_answers = False
+    watch = await watched([rank], notices, give_up=given_up.append)
+    await until(lambda: rank.hub_asked > 2)
+    assert (notices, given_up) == ([], [])
+    rank.hub_answers = True
+    await until(lambda: given_up)
     watch.cancel()
 
 

@@ -7,6 +7,7 @@ import farandole
 import pytest
 from farandole.driver.preflight.figures import DriverFigures, Gpu, Link, RankFigures, Room, driver_figures, rank_figures
 from farandole.driver.preflight.judge import driver_faults, machine_faults
+from farandole.driver.preflight.modes import Mode, ModelFigures
 from farandole.driver.preflight.network import endpoints, link_faults, rounds
 from farandole.driver.preflight.result import Preflight
 
@@ -218,6 +219,18 @@ def test_a_cluster_without_faults_is_shown_with_its_figures():
     assert lines[6].split() == ["0", "-", "1", "0.1", "ms", "113", "MiB/s"]
     assert lines[-2:] == ["all-reduce of 16 MiB on 2 ranks: 381 MiB/s", "no fault found"]
     assert repr(preflight()) == str(preflight())
+
+
+def test_the_speed_of_a_model_is_a_table():
+    mode = Mode(mode='sync="step"', average=0.4, bytes_per_step=60_000_000, step=0.45, efficiency=0.11, chosen=False)
+    local = replace(mode, mode="sync=fd.sync.local(every=8)", bytes_per_step=3_700_000, efficiency=0.96, chosen=True)
+    found = preflight(model=ModelFigures(name="net", size=44_700_000, step=0.048), modes=(mode, local))
+    lines = str(found).splitlines()
+    assert lines[-5] == "net: 43 MiB of gradients, 48 ms for a step without a network"
+    assert lines[-3].split() == ['sync="step"', "400", "ms", "57", "MiB", "450", "ms", "0.11"]
+    assert lines[-2].startswith("sync=fd.sync.local(every=8) (auto)  ")
+    assert lines[-1] == "no fault found"
+    assert "<td>sync=fd.sync.local(every=8) (auto)</td>" in found.html()
 
 
 def test_faults_come_last_and_are_counted():

@@ -7,6 +7,7 @@ from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.preflight import probe
 from farandole.driver.workers.worker import WorkerInfo
+from farandole.exceptions import UsageError
 
 
 def info(number, node):
@@ -84,9 +85,9 @@ def time(monkeypatch):
     return time
 
 
-async def look(group, *, nodes="abc", backend="torch"):
+async def look(group, *, nodes="abc", backend="torch", **model):
     infos = [info(number, node) for number, node in zip(group.kernels, nodes, strict=False)]
-    return await probe.preflight("c", group, infos, backend)
+    return await probe.preflight("c", group, infos, backend, **model)
 
 
 GOOD = {"dial": {"latency": 0.001, "bytes_per_second": 9e6}, "serve": {"bytes_per_second": 7e6}}
@@ -134,3 +135,36 @@ async def test_no_pair_is_measured_after_the_deadline(time):
 
     found = await look(Group(3, time.answer, dial=GOOD["dial"], serve=late))
     assert [link.error for link in found.links] == ["", "no time was left to try", "no time was left to try"]
+
+
+NET = {"bytes": 8e6, "forward": 0.01, "step": 0.03, "overheads": {"fp16": 0.002}}
+ROW = {"mode": "m", "average": 0.1, "bytes_per_step": 5, "step": 0.2, "efficiency": 0.3, "chosen": True}
+
+
+async def test_the_slowest_rank_and_the_measured_rate_predict_the_speed_of_a_model(time):
+    slow = NET | {"step": 0.05, "overheads": {"fp16": 0.004}}
+    group = Group(2, time.answer, **GOOD, measure_model=lambda kernel: [NET, slow][kernel], predict_modes=[ROW])
+    found = await look(group, model="net", batch="x")
+    assert (found.model.name, found.model.size, found.model.step) == ("net", 8_000_000, 0.05)
+    [mode] = found.modes
+    assert (mode.mode, mode.chosen) == ("m", True)
+    assert [kernel for function, kernel in group.asked if function == "predict_modes"] == [0]
+
+
+async def test_a_wrong_model_is_an_error_of_the_user(time):
+    group = Group(2, time.answer, **GOOD, measure_model={"error": "the ranks have no variable 'net'"})
+    with pytest.raises(UsageError, match="no variable 'net'"):
+        await look(group, model="net", batch="x")
+
+
+@pytest.mark.parametrize("given", [{"model": "net"}, {"batch": "x"}])
+async def test_a_check_of_a_model_needs_a_batch(time, given):
+    group = Group(2, time.answer, **GOOD)
+    with pytest.raises(UsageError, match="needs both `--model NAME` and `--batch NAME`"):
+        await look(group, **given)
+    assert group.asked == []  # nothing was measured
+
+
+async def test_the_speed_of_a_model_needs_a_world(time):
+    with pytest.raises(UsageError, match="needs two ranks or more that form a world"):
+        await look(Group(2, time.answer, **GOOD), backend="none", model="net", batch="x")

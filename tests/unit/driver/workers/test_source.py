@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from farandole.cli import credentials
+from farandole.cli.credentials import Login
 from farandole.driver.core.status import gpu_line
 from farandole.driver.workers.client import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient
 from farandole.driver.workers.notices import Notice
@@ -463,8 +465,9 @@ async def test_only_an_address_that_the_user_knows_is_named(monkeypatch, unused_
     if prefix:
         monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
     url = {"same": f"{own}/", "other": own.replace("127.0.0.1", "localhost")}.get(given)
+    token = "of another hub" if given == "other" else None
     async with aiohttp.ClientSession() as session:
-        workers = HubWorkers.from_environment(url, None, session)
+        workers = HubWorkers.from_environment(url, token, session)
         with pytest.raises(HubUnreachableError) as caught:
             await workers.clusters()
     if internal:
@@ -473,6 +476,67 @@ async def test_only_an_address_that_the_user_knows_is_named(monkeypatch, unused_
     else:
         assert f"no hub answers at {workers.client.url} (Cannot connect" in str(caught.value)
         assert "Check the address" in str(caught.value)
+
+
+async def test_the_token_of_this_hub_is_not_sent_to_another_one(monkeypatch):
+    monkeypatch.setenv("FARANDOLE_HUB_URL", "http://hub.example.org:8000")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", TOKEN)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(NoClusterError, match=r"no token for the hub https://other\.example\.org; run"):
+            HubWorkers.from_environment("https://other.example.org", None, session)
+
+
+async def test_a_login_gives_the_token_for_the_given_hub_the_variable_or_the_only_hub(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("JUPYTERHUB_API_TOKEN", raising=False)
+    monkeypatch.delenv("FARANDOLE_HUB_URL", raising=False)
+    first, second = "https://hub.example.org", "https://other.example.org"
+    async with aiohttp.ClientSession() as session:
+
+        def used(url=None, token=None):
+            client = HubWorkers.from_environment(url, token, session).client
+            return client.url, client.token
+
+        with pytest.raises(NoClusterError, match="no JupyterHub here"):
+            used(token="given")
+        credentials.keep(Login(url=first, user="ada", token="one"))
+        assert used() == used(f"{first}/hub/home") == (f"{first}/", "one")
+        assert used(token="given") == (f"{first}/", "given")
+        credentials.keep(Login(url=second, user="ada", token="two"))
+        with pytest.raises(NoClusterError, match="logins for several hubs"):
+            used()
+        monkeypatch.setenv("FARANDOLE_HUB_URL", second)
+        assert used() == (f"{second}/", "two")
+        assert used(first) == (f"{first}/", "one")
+
+
+async def broken(request):
+    """Break the connection in the middle of an answer."""
+    answer = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
+    await answer.prepare(request)
+    await answer.write(b'{"name": "ada", ')
+    request.transport.close()
+    return answer
+
+
+async def page(_request):
+    return web.Response(text="<p>Log in to this hotel's network", content_type="text/html")
+
+
+async def garbage(_request):
+    return web.Response(text="{", content_type="application/json")
+
+
+@pytest.mark.parametrize("answer", [broken, page, garbage])
+async def test_a_worker_is_not_lost_if_something_else_answers_for_the_hub(answer):
+    # A laptop that changes its network sees all of these.
+    application = web.Application()
+    application.router.add_get("/hub/api/user", answer)
+    async with served(application) as url, aiohttp.ClientSession() as session:
+        client = HubClient(url=url, token=TOKEN, session=session)
+        with pytest.raises(HubUnreachableError, match=r"no hub answers at http://127.*Check the address"):
+            await client.servers()
+        assert await HubWorkers(client)._presence("c-w0") is None
 
 
 async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):

@@ -459,6 +459,13 @@ def test_the_user_may_choose_a_folder_that_is_a_link(tmp_path: Path) -> None:
     assert _steps(tmp_path / "disk") == [4]
 
 
+def test_a_tilde_in_a_folder_stands_for_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    checkpoint(make_state(nn.Linear(3, 3), step=4), every=1, folder="~/kept").save()
+    assert _steps(tmp_path / "kept") == [4]
+    assert checkpoint(make_state(nn.Linear(3, 3), step=0), resume="~/kept").resumed == 4
+
+
 def test_a_run_reports_that_it_did_not_resume(notices: list[str], tmp_path: Path) -> None:
     _three(str(tmp_path / "old" / "checkpoints"))
     run.current().begin(str(tmp_path / "new"), str(tmp_path / "old"))

@@ -17,12 +17,14 @@ from jupyter_client.manager import start_new_kernel
 
 DEADLINE = 60
 RANK = """
-import json, sys, threading, time
+import json, os, sys, threading, time
 from datetime import timedelta
 import torch
 import torch.distributed as dist
 from farandole.ranks.kernel import activity
+from farandole.ranks.training.sync import exchange
 
+os.environ |= {"FARANDOLE_BACKEND": "torch", "FARANDOLE_SIZE": "2"}
 rank, store = int(sys.argv[1]), dist.FileStore(sys.argv[2], 2)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
 model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
@@ -49,7 +51,11 @@ def backward():
 def forward():
     ddp(torch.ones(2, 2))
 
-FUNCTIONS = (all_reduce, subgroup, gather, work, backward, forward, all_reduce)
+def average():
+    mean_change = exchange.start_sum(ones, "test")
+    mean_change()
+
+FUNCTIONS = (all_reduce, subgroup, gather, work, backward, forward, average, all_reduce)
 
 def look(seen):
     # In a backward pass, the thread waits once it has stopped computing.
@@ -99,6 +105,7 @@ def waits(tmp_path_factory):
         (3, "work.wait", "work.wait()"),
         (4, "loss.backward", "loss.backward()"),
         (5, "ddp", "ddp(torch.ones(2, 2))"),
+        (6, "mean_change", "mean_change()"),
     ],
 )
 def test_a_rank_that_waits_names_the_call_and_the_line(waits, number, call, source):

@@ -295,3 +295,15 @@ def test_a_cell_can_be_run_again() -> None:
     again = prepare(*once)
     assert again[:2] == (model, optimizer)
     assert again[2].source is once[2].source
+
+
+def test_horovod_on_a_shared_gpu_is_refused_before_nccl_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    import horovod.torch as hvd
+
+    _be(monkeypatch, 0, 2)
+    monkeypatch.setenv("FARANDOLE_BACKEND", "horovod")
+    monkeypatch.setenv("FARANDOLE_LOCAL_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(hvd, "nccl_built", lambda: 22809)
+    with pytest.raises(UsageError, match=r"the 2 ranks of this worker share 1 GPU, and NCCL.*--backend torch"):
+        prepare(nn.Linear(2, 1))

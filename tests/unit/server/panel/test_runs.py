@@ -151,7 +151,7 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     assert not [name for name in files_opened if "metrics" in name]
     with opened(runs) as files_opened:
         page = await server.ask("GET", "runs?offset=100&limit=20")
-    assert misfit(page, wire.RunPage) is None
+    assert misfit(page, wire_routes.RunPage) is None
     assert [one["name"] for one in page["runs"]] == [f"run {number}" for number in range(399, 379, -1)]
     assert len(files_opened) == 20
     with opened(runs) as files_opened:
@@ -175,7 +175,7 @@ def test_a_changed_run_is_read_again_and_nothing_else(store, index):
         page = index.newest(())
     assert read == [f"{second.id}/run.json"]
     assert {one["id"]: one["status"] for one in page["runs"]}[second.id] == "failed"
-    assert misfit(page, wire.RunPage) is None
+    assert misfit(page, wire_routes.RunPage) is None
 
 
 def test_a_run_without_a_driver_is_lost_or_active_if_ranks_compute(store, index):

@@ -30,7 +30,7 @@ SECONDS = 10
 VIEW = {
     "id": BAD, "name": "", "status": "finished", "ended": True, "error": None, "notices": [], "backend": "torch",
     "size": 2, "elapsed": 9, "seconds_left": None, "progress": [], "samples_per_second": None,
-    "reports": 0, "output_bytes": 0, "warnings": [], "series": [], "ranks": [],
+    "reports": 0, "output_bytes": 0, "warnings": [], "sync": None, "series": [], "ranks": [],
 }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ async def server(tmp_path, monkeypatch, runs):
 async def listed(server):
     """Check that the undamaged run can be opened, and return a dict of all listed runs by id."""
     page = await server.ask("GET", "runs")
-    assert misfit(page, wire.RunPage) is None
+    assert misfit(page, wire_routes.RunPage) is None
     detail = await server.ask("GET", f"runs/{GOOD}")
     assert detail["view"]["series"][0]["last"] == 0.5
     assert (await server.ask("GET", f"runs?text={GOOD}"))["total"] == 1
@@ -184,6 +184,7 @@ async def test_a_strange_view_is_replaced_by_samples_of_the_reports(server, runs
         {"progress": None},
         {"notices": [1]},
         {"warnings": "lost"},
+        {"sync": {"mode": "local", "waiting": "long", "bytes_per_step": 1, "staleness": 0}},
         {"series": [{"name": "loss"}]},
         {"id": 1},
     ],

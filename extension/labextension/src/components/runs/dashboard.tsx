@@ -11,6 +11,7 @@ import { Note, Status } from "../parts";
 import { Elapsed, TimeLeft } from "./elapsed";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
+import { SyncLine } from "./syncLine";
 import { useStoredRun } from "./useStoredRun";
 
 interface Props {
@@ -43,6 +44,7 @@ export function Dashboard({ id, onKnown }: Props): JSX.Element | null {
           </Note>
         )}
         <Reports view={orphaned ? { ...view, error: null } : view} byRank={byRank} setByRank={setByRank} />
+        <SyncLine view={view} />
         <RankTable rows={view.ranks} />
         <Logs ranks={view.ranks.filter((row) => row.log.length)} />
       </div>

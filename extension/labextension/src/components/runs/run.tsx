@@ -11,6 +11,7 @@ import { Empty, Status } from "../parts";
 import { Elapsed, TimeLeft } from "./elapsed";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
+import { SyncLine } from "./syncLine";
 import { System } from "./system";
 
 interface Props {
@@ -43,6 +44,7 @@ export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Elemen
           <Reports view={shown.view} {...{ byRank, setByRank, unfolded }} />
           {detail && <Config config={detail.config} />}
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
+          <SyncLine view={shown.view} />
           <RankTable rows={shown.view.ranks} />
           <System id={id} goesOn={(runOf(state, id) ?? shown.summary).goes_on} />
           {shown.view.ranks.length > 0 && <RankLog run={id} rows={shown.view.ranks} />}

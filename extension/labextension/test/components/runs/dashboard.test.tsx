@@ -64,6 +64,24 @@ test("only notices of losses, hangs and failures have the colour of a warning", 
   ]);
 });
 
+test("what a mode of fd.sync costs is shown in one line", async () => {
+  await show(message);
+  expect(text()).toContain(
+    "Averages: local, fp16 every 16 steps · waiting for the network 2 % · 3 MiB per step and rank · 6 steps late",
+  );
+});
+
+test("a share of waiting that is not known is left out", async () => {
+  const sync = { mode: "step", waiting: null, bytes_per_step: 3_000_000, staleness: 0 };
+  await show(changed({}, { sync }));
+  expect(text()).toContain("Averages: step · 3 MiB per step and rank");
+});
+
+test("a run in which no rank uses such a mode has no such line", async () => {
+  await show(changed({}, { sync: null }));
+  expect(text()).not.toContain("Averages:");
+});
+
 test("an active run is drawn live until its end", async () => {
   await show(message);
   expect(watched()).toEqual([message.id]);

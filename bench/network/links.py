@@ -1,0 +1,72 @@
+"""Hosts with slow links: network namespaces on a bridge, whose traffic is shaped in both directions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+BRIDGE = "fdbench"
+NETWORK = IPv4Network("10.213.77.0/24")
+HOSTS = Path("/etc/netns")
+HERE = NETWORK[254]
+"""The address of this machine on the bridge."""
+
+
+def host(number: int) -> str:
+    """Return the name of the namespace of a host, counted from 0."""
+    return f"{BRIDGE}{number}"
+
+
+def address(number: int) -> IPv4Address:
+    """Return the address of a host."""
+    return NETWORK[number + 1]
+
+
+@contextmanager
+def slow_hosts(count: int, megabits: float) -> Iterator[None]:
+    """Create hosts whose links carry this many megabits per second in each direction. Remove them in the end."""
+    _remove(count)
+    try:
+        _run("ip", "link", "add", BRIDGE, "type", "bridge")
+        _run("ip", "address", "add", f"{HERE}/{NETWORK.prefixlen}", "dev", BRIDGE)
+        _run("ip", "link", "set", BRIDGE, "up")
+        for number in range(count):
+            _connect(number, count, megabits)
+        yield
+    finally:
+        _remove(count)
+
+
+def _connect(number: int, count: int, megabits: float) -> None:
+    name, outside = host(number), f"{host(number)}-a"
+    inside = ("ip", "-n", name)
+    _run("ip", "netns", "add", name)
+    # `ip netns exec` shows this file as /etc/hosts.
+    names = HOSTS / name / "hosts"
+    names.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["127.0.0.1 localhost", *(f"{address(each)} {host(each)}" for each in range(count))]
+    names.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    _run("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
+    _run("ip", "link", "set", outside, "master", BRIDGE, "up")
+    _run(*inside, "address", "add", f"{address(number)}/{NETWORK.prefixlen}", "dev", "eth0")
+    _run(*inside, "link", "set", "eth0", "up")
+    _run(*inside, "link", "set", "lo", "up")
+    for shape in (("tc", "qdisc", "add", "dev", outside), ("tc", "-n", name, "qdisc", "add", "dev", "eth0")):
+        _run(*shape, "root", "tbf", "rate", f"{megabits:g}mbit", "burst", "128kb", "latency", "100ms")
+
+
+def _remove(count: int) -> None:
+    for number in range(count):
+        subprocess.run(["ip", "netns", "delete", host(number)], capture_output=True, check=False)
+        shutil.rmtree(HOSTS / host(number), ignore_errors=True)
+    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"`{' '.join(command)}` failed: {done.stderr.strip()}. `make bench-network` needs root.")

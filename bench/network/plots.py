@@ -1,0 +1,66 @@
+"""``python -m bench.network.plots``: draw the results of `make bench-network` for docs/explanation/slow-networks.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+from bench.network import parameters
+
+ROOT = Path(__file__).parent.parent.parent
+IMAGES = ROOT / "docs" / "images"
+
+
+def main() -> None:
+    """Write the pictures. They are the same for the same results."""
+    mpl.use("Agg")
+    mpl.rcParams.update({"svg.hashsalt": "farandole", "font.size": 11, "axes.spines.top": False})
+    mpl.rcParams["axes.spines.right"] = False
+    results = json.loads((ROOT / "bench" / "results.json").read_text(encoding="utf-8"))
+    _write(_speeds(results), "network-speeds")
+    _write(_accuracies(results), "network-accuracies")
+
+
+def _speeds(results: dict[str, Any]) -> plt.Figure:
+    """Draw the speed of each mode on two and on three hosts, as a fraction of the speed without a network."""
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    for hosts in range(2, parameters.HOSTS + 1):
+        names = [
+            f"network_efficiency_{hosts}" if mode == "auto" else f"network_efficiency_{mode}_{hosts}"
+            for mode in parameters.MODES
+        ]
+        places = [place + 0.4 * (hosts - 2.5) for place in range(len(names))]
+        axes.barh(places, [results[name]["value"] for name in names], height=0.38, label=f"{hosts} hosts")
+    axes.set_yticks(range(len(parameters.MODES)), list(parameters.MODES))
+    axes.invert_yaxis()
+    axes.set_xlabel("speed as a fraction of that without a network")
+    axes.axvline(parameters.EFFICIENCY, color="grey", linestyle=":")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _accuracies(results: dict[str, Any]) -> plt.Figure:
+    """Draw the mean differences of test accuracy to mode step, with their 95 % intervals."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    modes = [mode for mode in parameters.ACCURACY_MODES if mode != "step"]
+    gaps = [results[f"network_accuracy_gap_{mode}"] for mode in modes]
+    halves = [float(gap["note"].rsplit(maxsplit=1)[1]) for gap in gaps]
+    axes.errorbar([gap["value"] for gap in gaps], range(len(gaps)), xerr=halves, fmt="o")
+    axes.set_yticks(range(len(gaps)), modes)
+    axes.invert_yaxis()
+    axes.set_xlabel("points of accuracy less than mode step")
+    axes.axvline(parameters.GAP_POINTS, color="grey", linestyle=":")
+    axes.axvline(0, color="grey", linewidth=0.8)
+    return figure
+
+
+def _write(figure: plt.Figure, name: str) -> None:
+    figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

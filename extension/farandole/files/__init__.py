@@ -1,0 +1,1 @@
+"""Folders that are copied between a driver and a cluster."""

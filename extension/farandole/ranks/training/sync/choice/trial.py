@@ -1,0 +1,115 @@
+"""Times the first steps of a training, to choose the mode ``local`` for the rest of it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from farandole.ranks import context, run
+from farandole.ranks.training.sync.choice.gaps import LIMIT_POINTS
+from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, choose
+from farandole.ranks.training.sync.figures import finish_computing
+from farandole.ranks.training.sync.modes import Local
+from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
+from farandole.ranks.world import collectives
+
+STEPS = 30
+FIRST_STEPS = 10
+"""Steps that are not counted, because memory is allocated and code is compiled in them."""
+
+
+TRIES = 3
+
+
+class Trial:
+    """The times of steps after each of which the ranks wait for an average in single precision."""
+
+    def __init__(self) -> None:
+        self._steps: list[float] = []
+        self._averages: list[float] = []
+        self._ended: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether enough steps have been timed."""
+        return len(self._averages) >= STEPS
+
+    def time(self, average: Callable[[], None]) -> None:
+        """Call ``average`` after a step. Record its time and the time of the step."""
+        finish_computing()
+        begun = time.perf_counter()
+        if self._ended is not None:
+            self._steps.append(begun - self._ended)
+        average()
+        finish_computing()
+        self._ended = time.perf_counter()
+        self._averages.append(self._ended - begun)
+
+    def choose(self, parameters: torch.Tensor) -> Local:
+        """Return the mode for the rest of the training, which is the same on all ranks, and tell the user.
+
+        All ranks must call this method. ``parameters`` has the shape (n,).
+        """
+        own = {"steps": self._steps, "averages": self._averages, "overheads": overheads(parameters)}
+        each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
+        conditions = _conditions(each)
+        mode = choose(conditions)
+        if context.rank() == 0:
+            run.notice(_sentence(conditions, mode, parameters.nbytes))
+        return mode
+
+
+def _conditions(each: list[dict[str, Any]]) -> Conditions:
+    """Return the conditions of the slowest rank. The rank that comes last to an average waits only for the network."""
+    averages = [min(own) for own in zip(*(rank["averages"][FIRST_STEPS:] for rank in each), strict=True)]
+    computed = min(own["overheads"]["fp32"] for own in each)
+    return Conditions(
+        step=max(statistics.median(own["steps"][FIRST_STEPS:]) for own in each),
+        all_reduce=max(0.0, statistics.median(averages) - computed),
+        ranks=len(each),
+        overheads={name: max(own["overheads"][name] for own in each) for name in PAYLOADS},
+    )
+
+
+def overheads(parameters: torch.Tensor) -> dict[str, float]:
+    """Return the seconds that a rank computes for an average of the parameters, of shape (n,), by payload."""
+    return {name: min(_overhead(payload, parameters) for _ in range(TRIES)) for name, payload in PAYLOADS.items()}
+
+
+def _overhead(payload: Payload, parameters: torch.Tensor) -> float:
+    finish_computing()
+    begun = time.perf_counter()
+    sent = parameters.clone()
+    change = sent - parameters
+    encoded = payload.encode(change, context.size())
+    payload.add_to(change, encoded, factor=-1)
+    total = torch.zeros_like(sent)
+    for _ in range(1 if payload.summable else context.size()):
+        payload.add_to(total, encoded)
+    sent += total.div_(context.size()) - change
+    finish_computing()
+    return time.perf_counter() - begun
+
+
+def _sentence(conditions: Conditions, mode: Local, size: int) -> str:
+    interval = "after each step" if mode.every == 1 else f"every {mode.every} steps"
+    late = f"{mode.delay} step{'s' if mode.delay > 1 else ''} late"
+    beside = f" beside the training, {late}" if mode.delay else ""
+    efficiency = conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload)
+    slow = "" if efficiency >= TARGET else _fastest(efficiency)
+    return (
+        f"an average of {size / 1e6:.1f} MB takes {1000 * conditions.all_reduce:.0f} ms here, a step "
+        f"{1000 * conditions.step:.0f} ms: averaging {interval} in {BITS[mode.payload]} bits{beside}{slow}"
+    )
+
+
+def _fastest(efficiency: float) -> str:
+    return (
+        f", which is the fastest mode with a published accuracy gap of at most {LIMIT_POINTS:g} points, "
+        f"with {efficiency:.2f} of the speed"
+    )

@@ -1,0 +1,48 @@
+"""Starts a collective that runs while the training continues, on the world's backend.
+
+The caller starts it from the main thread, on all ranks at the same step, and starts no second one of the same name
+before it has waited for the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from farandole.ranks import context
+
+Wait = Callable[[], torch.Tensor]
+"""Blocks until a collective has ended and returns its result. Raises the backend's error if a rank was lost."""
+
+
+def start_sum(tensor: torch.Tensor, name: str) -> Wait:
+    """Start adding the ``tensor`` of all ranks, element by element. It is overwritten with the sum."""
+    if context.size() == 1:
+        return lambda: tensor
+    if context.backend() == "horovod":
+        import horovod.torch as hvd
+
+        handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=f"farandole.sync.{name}")
+        return lambda: hvd.synchronize(handle)
+    import torch.distributed as dist
+
+    work = dist.all_reduce(tensor, async_op=True)
+    return lambda: (work.wait(), tensor)[1]
+
+
+def start_gather(tensor: torch.Tensor, name: str) -> Wait:
+    """Start gathering the ``tensor`` of all ranks, each of shape (n,). The result has the shape (ranks, n)."""
+    size = context.size()
+    if size == 1:
+        return lambda: tensor.unsqueeze(0)
+    if context.backend() == "horovod":
+        import horovod.torch as hvd
+
+        handle = hvd.allgather_async(tensor.unsqueeze(0), name=f"farandole.sync.{name}")
+        return lambda: hvd.synchronize(handle)
+    import torch.distributed as dist
+
+    rows = torch.empty(size, len(tensor), dtype=tensor.dtype, device=tensor.device)
+    work = dist.all_gather(list(rows), tensor, async_op=True)
+    return lambda: (work.wait(), rows)[1]

@@ -1,0 +1,59 @@
+"""Parameters as one vector of floating-point numbers, which a collective can send as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from farandole.exceptions import UsageError
+
+
+class ParameterVector:
+    """Copies parameters to and from vectors of shape (n,), in single precision or in double if some of them need it.
+
+    Attributes:
+        parameters: how many parameters there are.
+
+    Raises:
+        UsageError: a parameter is complex.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters = list(parameters)
+        if any(parameter.is_complex() for parameter in self._parameters):
+            raise UsageError('fd.prepare: complex parameters need sync="step".')
+        self.parameters = len(self._parameters)
+        self._sizes = [parameter.numel() for parameter in self._parameters]
+        self._count = sum(self._sizes)
+        double = any(parameter.dtype == torch.float64 for parameter in self._parameters)
+        self._dtype = torch.float64 if double else torch.float32
+
+    @torch.no_grad()
+    def read(self) -> torch.Tensor:
+        """Return a copy of the parameters."""
+        vector = torch.empty(self._count, dtype=self._dtype, device=self._parameters[0].device)
+        torch._foreach_copy_(self._views(vector), [parameter.detach() for parameter in self._parameters])
+        return vector
+
+    @torch.no_grad()
+    def write(self, vector: torch.Tensor) -> None:
+        """Set the parameters to ``vector``."""
+        torch._foreach_copy_([parameter.detach() for parameter in self._parameters], self._views(vector))
+
+    @torch.no_grad()
+    def add(self, vector: torch.Tensor) -> None:
+        """Add ``vector`` to the parameters."""
+        own = [parameter.detach() for parameter in self._parameters]
+        changes = [change.to(one.dtype) for change, one in zip(self._views(vector), own, strict=True)]
+        torch._foreach_add_(own, changes)
+
+    def digest(self) -> str:
+        """Return a text that is equal on two ranks only if their parameters are."""
+        return hashlib.blake2b(self.read().cpu().numpy().tobytes(), digest_size=16).hexdigest()
+
+    def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        parts = torch.split(vector, self._sizes)
+        return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]

@@ -1,0 +1,45 @@
+"""Runs the notebook on slow networks with small sizes, as a user would in JupyterLab."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from spawner_config.settings import ROOT
+
+if TYPE_CHECKING:
+    from tests.clients.kernel import RemoteKernel
+
+NOTEBOOK = ROOT / "notebooks" / "02-three-pcs.ipynb"
+CELL_SECONDS = 300.0
+SMALL = """
+DATA = {data!r}
+IMAGES_PER_CLASS = 20
+EPOCHS = 1
+BATCH_SIZE = 20
+LEARNING_RATE = 0.01
+WIDTH = 4
+MACHINES = [1, 2]
+BACKEND = {backend!r}
+"""
+MODES = [("1", "step"), ("2", "asynchronous"), ("2", "auto"), ("2", "local"), ("2", "step")]
+"""The rows of the notebook's table: the workers and the mode."""
+
+
+def run_notebook(kernel: RemoteKernel, **parameters: str) -> dict[str, str]:
+    """Run the notebook, and return the output of each cell by its tag or its first line."""
+    outputs = {}
+    for cell in kernel.code_cells():
+        source = SMALL.format(**parameters) if "parameters" in cell.tags else cell.source
+        outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+    return outputs
+
+
+def assert_compared(outputs: dict[str, str]) -> None:
+    """Check that the notebook has trained in all modes, and has predicted their speeds."""
+    rows = re.findall(r"(\d)\s+(\w+)\s+([\d.]+)\s+([\d.]+)\s+(0\.\d+)", outputs["result"])
+    assert [row[:2] for row in rows] == MODES
+    [check] = [text for line, text in outputs.items() if line.startswith("%cluster check")]
+    assert 'sync="step"' in check
+    assert "(auto)" in check
+    assert "cluster 'main' is stopped" in outputs["%cluster stop"]

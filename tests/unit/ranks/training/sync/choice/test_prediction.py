@@ -1,0 +1,105 @@
+"""Predictions of the speed of each mode, and the choice of a mode."""
+
+import pytest
+from farandole.ranks.training.sync.choice.gaps import within_limit
+from farandole.ranks.training.sync.choice.prediction import LONGEST_INTERVAL, Conditions, choose, predictions
+from farandole.ranks.training.sync.modes import PAYLOADS, Local
+
+FREE = dict.fromkeys(PAYLOADS, 0.0)
+
+
+def _conditions(*, step: float = 0.05, all_reduce: float, overheads: dict[str, float] | None = None) -> Conditions:
+    return Conditions(step=step, all_reduce=all_reduce, ranks=3, overheads=overheads or FREE)
+
+
+def test_three_nodes_on_gigabit_train_as_fast_as_measured_there() -> None:
+    # Measured in network namespaces: 45 MB of parameters, three ranks, 45 to 50 ms a step.
+    gigabit = _conditions(all_reduce=0.477)
+    assert gigabit.efficiency(every=1, delay=0, payload="fp32") == pytest.approx(0.095, abs=0.01)
+    assert gigabit.efficiency(every=16, delay=0, payload="fp16") == pytest.approx(0.77, abs=0.03)
+    assert gigabit.efficiency(every=16, delay=6, payload="fp16") == 1.0
+
+
+def test_gathering_moves_the_payload_of_each_other_rank() -> None:
+    conditions = _conditions(all_reduce=1.0)
+    assert conditions.average("fp16") == 0.5
+    assert conditions.average("int4") == pytest.approx(2 * (4 / 32) / (4 / 3))
+
+
+def test_a_fast_network_averages_after_each_step() -> None:
+    assert choose(_conditions(all_reduce=0.001)) == Local(every=1, delay=0, payload="fp32")
+
+
+def test_a_slow_network_averages_as_often_as_the_target_allows() -> None:
+    conditions = _conditions(all_reduce=0.477)
+    chosen = choose(conditions)
+    assert conditions.efficiency(every=chosen.every, delay=chosen.delay, payload=chosen.payload) >= 0.95
+    assert chosen.every < 16
+    for payload in PAYLOADS:
+        before = conditions.efficiency(every=chosen.every - 1, delay=chosen.every - 2, payload=payload)
+        assert before < 0.95
+
+
+def test_of_modes_with_the_same_interval_the_least_delay_is_chosen() -> None:
+    conditions = _conditions(all_reduce=0.477)
+    chosen = choose(conditions)
+    assert chosen == Local(every=3, delay=2, payload="int4")
+    earlier = conditions.efficiency(every=chosen.every, delay=chosen.delay - 1, payload=chosen.payload)
+    assert earlier < 0.95 <= conditions.efficiency(every=chosen.every, delay=chosen.delay, payload=chosen.payload)
+    # An average that is short beside a step is waited for.
+    assert choose(_conditions(step=1.0, all_reduce=0.1)) == Local(every=1, delay=0, payload="fp16")
+
+
+def test_a_delay_that_is_not_the_default_is_written_in_the_argument() -> None:
+    [chosen] = [row for row in predictions(_conditions(all_reduce=0.307), forward=0.0, size=1) if row.chosen]
+    assert chosen.mode == 'sync=fd.sync.local(every=3, delay=1, payload="int4")'
+
+
+def test_the_time_to_encode_counts() -> None:
+    costly = FREE | {"int4": 1.0, "int8": 1.0}
+    assert choose(_conditions(all_reduce=0.477, overheads=costly)).payload in {"fp32", "fp16"}
+
+
+def test_a_network_that_is_too_slow_for_the_target_gets_the_fastest_mode_within_the_gap() -> None:
+    conditions = _conditions(all_reduce=1000.0)
+    # Longer intervals would be faster, but their published gap in accuracy is too large.
+    assert choose(conditions) == Local(every=4, delay=3, payload="int4")
+    longest = conditions.efficiency(every=LONGEST_INTERVAL, delay=6, payload="int4")
+    assert longest > conditions.efficiency(every=4, delay=3, payload="int4")
+
+
+def test_a_mode_without_a_published_gap_is_not_chosen() -> None:
+    for all_reduce in (0.001, 0.05, 0.477, 2.0, 1000.0):
+        assert within_limit(choose(_conditions(all_reduce=all_reduce)))
+
+
+def test_the_speeds_of_three_nodes_on_gigabit_are_those_measured_there() -> None:
+    # The figures of the measurement above: 44.7 MB of parameters, a step of 48 ms of which the forward pass is a third.
+    gigabit = _conditions(step=0.048, all_reduce=0.477)
+    rows = {row.mode: row for row in predictions(gigabit, forward=0.016, size=44_700_000)}
+    step, compressed = rows['sync="step"'], rows['sync=fd.sync.compressed("fp16")']
+    assert (step.bytes_per_step, compressed.bytes_per_step) == (59_600_000, 29_800_000)
+    assert step.efficiency == pytest.approx(0.1, abs=0.01)
+    assert compressed.efficiency == pytest.approx(0.18, abs=0.02)
+    every_16 = rows["sync=fd.sync.local(every=16)"]
+    assert every_16.efficiency == 1.0
+    assert every_16.bytes_per_step == 29_800_000 // 16
+    assert rows["sync=fd.sync.asynchronous(every=16)"].efficiency == 1.0
+
+
+def test_exactly_one_mode_is_the_choice_of_auto_and_reaches_its_target() -> None:
+    for all_reduce in (0.001, 0.05, 0.477, 0.8):
+        conditions = _conditions(all_reduce=all_reduce)
+        [chosen] = [row for row in predictions(conditions, forward=0.01, size=1_000_000) if row.chosen]
+        assert f"every={choose(conditions).every}" in chosen.mode
+        assert chosen.efficiency >= 0.95
+
+
+def test_a_fast_network_hides_the_gradients_behind_the_backward_pass() -> None:
+    rows = predictions(_conditions(all_reduce=0.02), forward=0.02, size=1_000_000)
+    assert (rows[0].step, rows[0].efficiency) == (0.05, 1.0)
+
+
+def test_a_mode_is_written_as_the_argument_of_prepare() -> None:
+    [chosen] = [row for row in predictions(_conditions(all_reduce=1000.0), forward=0.0, size=1) if row.chosen]
+    assert chosen.mode == 'sync=fd.sync.local(every=4, payload="int4")'

@@ -111,6 +111,11 @@ def part_of(name: str, digests: Sequence[str]) -> str:
     return str(path.with_name(f"{_prefix(path.name)}{digest(''.join(digests).encode())[:NAME_DIGITS]}{PART}"))
 
 
+def push_key(copy: str, push: int) -> str:
+    """Return the key of the pushed bytes, for the key of a copy and the number of a push."""
+    return f"{copy}-{push}"
+
+
 def check_target(folder: Path, where: str) -> None:
     """Raise TransferError unless files can be written below a folder, which need not exist. ``where`` says whose it is.
 

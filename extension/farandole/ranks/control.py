@@ -228,9 +228,11 @@ def differing_pieces(folder: str, files: list[tuple[str, int, list[str], int | N
     return folders.differing(folder, files)
 
 
-def write_pieces(folder: str, key: str, parts: list[tuple[str, int, int, str, int]]) -> list[str | None] | None:
-    """Write pieces of files that were pushed under ``key``. Return None if they have not arrived."""
-    return folders.write(folder, key, parts)
+def write_pieces(
+    folder: str, key: str, push: int, parts: list[tuple[str, int, int, str, int]]
+) -> list[str | None] | None:
+    """Write the pieces of a push of the copy ``key``. Return None if they have not arrived."""
+    return folders.write(folder, key, push, parts)
 
 
 def finish_files(folder: str, files: list[tuple[str, str, int, int]], complete: list[str]) -> list[str | None]:

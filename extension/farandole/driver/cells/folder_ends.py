@@ -143,11 +143,13 @@ class There:
     def __init__(self, group: RankGroup, folder: str) -> None:
         self._group = group
         self._folder = folder
+        self._key = uuid.uuid4().hex
+        self._pushes = 0
 
     async def listing(self) -> Listed:
         """Return the files. Raises TransferError if the folder cannot be read."""
-        key, listed, number = uuid.uuid4().hex, [], 0
-        while found := await self._ask(rank_calls.file_names(self._folder, key, number, LISTED_FILES)):
+        listed, number = [], 0
+        while found := await self._ask(rank_calls.file_names(self._folder, self._key, number, LISTED_FILES)):
             listed += found
             number += 1
         return listed
@@ -177,8 +179,8 @@ class There:
         ]
         blob = b"".join(data)
         for _ in range(PUSHES):
-            key = await self._push(blob)
-            outcomes = await self._ask(rank_calls.write_pieces(self._folder, key, parts))
+            await self._push(blob)
+            outcomes = await self._ask(rank_calls.write_pieces(self._folder, self._key, self._pushes, parts))
             if outcomes is not None:
                 return outcomes
         raise TransferError(
@@ -190,12 +192,12 @@ class There:
         """Give files of the rank's machine their names."""
         return await self._ask(rank_calls.finish_files(self._folder, [_end_of(file) for file in files], list(complete)))
 
-    async def _push(self, blob: bytes) -> str:
-        """Push bytes to the rank, and return their key."""
-        key = uuid.uuid4().hex
+    async def _push(self, blob: bytes) -> None:
+        """Push bytes to the rank."""
+        self._pushes += 1
+        key = pieces.push_key(self._key, self._pushes)
         for start in range(0, max(len(blob), 1), PUSH_BYTES):
             await self._group.kernels[0].push(PUSH_TARGET, {"key": key}, blob[start : start + PUSH_BYTES])
-        return key
 
     async def _ask(self, call: RankCall[T]) -> T:
         """Make a call on rank 0. Raises TransferError if it fails."""

@@ -169,9 +169,9 @@ def differing_pieces(
 
 
 def write_pieces(
-    folder: str, key: str, parts: list[tuple[str, int, int, str, int]]
+    folder: str, key: str, push: int, parts: list[tuple[str, int, int, str, int]]
 ) -> RankCall[list[str | None] | None]:
-    return RankCall("write_pieces", (folder, key, parts))
+    return RankCall("write_pieces", (folder, key, push, parts))
 
 
 def finish_files(

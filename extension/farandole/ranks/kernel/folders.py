@@ -39,6 +39,8 @@ class Listing:
 
 _listings: dict[str, Listing] = {}
 """The newest listing by its key. A listing whose driver has gone is not kept."""
+_pushes: dict[str, int] = {}
+"""The number of the newest push of the newest copy, by the key of the copy."""
 
 
 def names(folder: str, key: str, number: int, most: int) -> list[tuple[str, int | None]]:
@@ -94,15 +96,23 @@ def differing(folder: str, files: Sequence[tuple[str, int, list[str], int | None
     return [or_reason(path, pieces.differing, *each) for each in files]
 
 
-def write(folder: str, key: str, parts: Sequence[tuple[str, int, int, str, int]]) -> list[str | None] | None:
-    """Write pieces that were pushed under ``key``, one after the other. Return None if they have not all arrived.
+def write(folder: str, key: str, push: int, parts: Sequence[tuple[str, int, int, str, int]]) -> list[str | None] | None:
+    """Write the pieces of a push of the copy ``key``, one after the other. Return None if they have not all arrived.
 
-    ``parts`` has the file, the number, the length, the digest and the permissions of each piece.
+    The driver counts the pushes of a copy. ``parts`` has the file, the number, the length, the digest and the
+    permissions of each piece.
     """
     try:
-        data = memoryview(receive_buffer().take(key))
+        data = memoryview(receive_buffer().take(pieces.push_key(key, push)))
     except TransferError:
         return None
+    # What was sent before a connection broke may arrive after the driver has pushed the same pieces again, and even
+    # after the file has its name.
+    if push < _pushes.get(key, push):
+        return None
+    if key not in _pushes:
+        _pushes.clear()
+    _pushes[key] = push
     if len(data) != sum(length for _, _, length, _, _ in parts):
         return None
     path, outcomes = _path(folder), []

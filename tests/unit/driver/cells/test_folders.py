@@ -240,6 +240,44 @@ async def test_pieces_that_are_lost_with_the_connection_are_sent_again(home, dat
     assert texts(home / "data") == texts(data)
 
 
+@pytest.mark.parametrize("late", ["before the file has its name", "after the copy"])
+async def test_pieces_that_arrive_after_they_were_sent_again_leave_nothing(home, data, late):
+    class Slow(Rank):
+        """What belongs to the first push arrives later."""
+
+        def __init__(self):
+            super().__init__()
+            self.messages = []
+            self.write = None
+
+        async def push(self, target, sent, blob):
+            if self.write is None:
+                self.messages.append((sent["key"], blob))
+            else:
+                await super().push(target, sent, blob)
+
+        async def control(self, call, **options):
+            if call.function == "write_pieces" and self.write is None:
+                self.write = call
+            if call.function == "finish_files" and late == "before the file has its name":
+                self.arrive()
+            return await super().control(call, **options)
+
+        def arrive(self):
+            for message in self.messages:
+                receive_buffer().put(*message)
+            assert eval(self.write.expression) == "null"
+            with pytest.raises(TransferError):
+                receive_buffer().take(self.messages[0][0])
+
+    rank = Slow()
+    await put(rank, data, "data")
+    if late == "after the copy":
+        rank.arrive()
+    assert texts(home / "data") == texts(data)
+    assert not list(home.rglob(f"*{PART}"))
+
+
 async def test_a_connection_that_always_breaks_ends_the_copy(home, data):
     with pytest.raises(TransferError, match="did not arrive at rank 0, because the connection broke 5 times. Repeat"):
         await put(Rank(lost=range(100)), data, "data")

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 BRIDGE = "fdbench"
+"""The name of the bridge, and of the network namespace that it is in."""
 NETWORK = IPv4Network("10.213.77.0/24")
 HOSTS = Path("/etc/netns")
 HERE = NETWORK[254]
@@ -31,7 +32,11 @@ def slow_hosts(count: int, megabits: float) -> Iterator[None]:
     """Create hosts whose links carry this many megabits per second in each direction. Remove them in the end."""
     _remove(count)
     try:
-        _run("ip", "link", "add", BRIDGE, "type", "bridge")
+        # Docker makes this machine drop what one host on a bridge sends to another. Hence the bridge's own namespace.
+        _run("ip", "netns", "add", BRIDGE)
+        _run("ip", "-n", BRIDGE, "link", "add", BRIDGE, "type", "bridge")
+        _run("ip", "-n", BRIDGE, "link", "set", BRIDGE, "up")
+        _plug(BRIDGE, "here")
         _run("ip", "address", "add", f"{HERE}/{NETWORK.prefixlen}", "dev", BRIDGE)
         _run("ip", "link", "set", BRIDGE, "up")
         for number in range(count):
@@ -42,7 +47,7 @@ def slow_hosts(count: int, megabits: float) -> Iterator[None]:
 
 
 def _connect(number: int, count: int, megabits: float) -> None:
-    name, outside = host(number), f"{host(number)}-a"
+    name = host(number)
     inside = ("ip", "-n", name)
     _run("ip", "netns", "add", name)
     # `ip netns exec` shows this file as /etc/hosts.
@@ -50,20 +55,43 @@ def _connect(number: int, count: int, megabits: float) -> None:
     names.parent.mkdir(parents=True, exist_ok=True)
     lines = ["127.0.0.1 localhost", *(f"{address(each)} {host(each)}" for each in range(count))]
     names.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    _run("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
-    _run("ip", "link", "set", outside, "master", BRIDGE, "up")
+    _plug("eth0", name, netns=name)
     _run(*inside, "address", "add", f"{address(number)}/{NETWORK.prefixlen}", "dev", "eth0")
     _run(*inside, "link", "set", "eth0", "up")
     _run(*inside, "link", "set", "lo", "up")
-    for shape in (("tc", "qdisc", "add", "dev", outside), ("tc", "-n", name, "qdisc", "add", "dev", "eth0")):
-        _run(*shape, "root", "tbf", "rate", f"{megabits:g}mbit", "burst", "128kb", "latency", "100ms")
+    for place, device in ((BRIDGE, name), (name, "eth0")):
+        _run(
+            "tc",
+            "-n",
+            place,
+            "qdisc",
+            "add",
+            "dev",
+            device,
+            "root",
+            "tbf",
+            "rate",
+            f"{megabits:g}mbit",
+            "burst",
+            "128kb",
+            "latency",
+            "100ms",
+        )
+
+
+def _plug(device: str, port: str, *, netns: str = "") -> None:
+    """Connect a new device, on this machine or in a namespace, to a port of the bridge."""
+    inside = ("netns", netns) if netns else ()
+    _run("ip", "link", "add", device, *inside, "type", "veth", "peer", "name", port, "netns", BRIDGE)
+    _run("ip", "-n", BRIDGE, "link", "set", port, "master", BRIDGE, "up")
 
 
 def _remove(count: int) -> None:
     for number in range(count):
         subprocess.run(["ip", "netns", "delete", host(number)], capture_output=True, check=False)
         shutil.rmtree(HOSTS / host(number), ignore_errors=True)
-    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
+    for kind in ("link", "netns"):
+        subprocess.run(["ip", kind, "delete", BRIDGE], capture_output=True, check=False)
 
 
 def _run(*command: str) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import farandole as fd
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from farandole.ranks.training.sync.choice.prediction import BITS, Conditions, Overhead
+from farandole.ranks.training.sync.modes import Local
 
 from bench.network import parameters
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "docs" / "images"
+TIMES = re.compile(r"takes (?P<average>\d+) ms here, a step (?P<step>\d+) ms")
+"""The part of the notice of mode auto that says what it has measured."""
 
 
 def main() -> None:
@@ -23,6 +29,7 @@ def main() -> None:
     results = json.loads((ROOT / "bench" / "results.json").read_text(encoding="utf-8"))
     _write(_speeds(results), "network-speeds")
     _write(_accuracies(results), "network-accuracies")
+    _write(_frontier(results), "network-frontier")
 
 
 def _speeds(results: dict[str, Any]) -> plt.Figure:
@@ -47,15 +54,50 @@ def _accuracies(results: dict[str, Any]) -> plt.Figure:
     """Draw the mean differences of test accuracy to mode step, with their 95 % intervals."""
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     modes = [mode for mode in parameters.ACCURACY_MODES if mode != "step"]
-    gaps = [results[f"network_accuracy_gap_{mode}"] for mode in modes]
-    halves = [float(gap["note"].rsplit(maxsplit=1)[1]) for gap in gaps]
-    axes.errorbar([gap["value"] for gap in gaps], range(len(gaps)), xerr=halves, fmt="o")
+    gaps, halves = _gaps(results, modes)
+    axes.errorbar(gaps, range(len(gaps)), xerr=halves, fmt="o")
     axes.set_yticks(range(len(gaps)), modes)
     axes.invert_yaxis()
     axes.set_xlabel("points of accuracy less than mode step")
     axes.axvline(parameters.GAP_POINTS, color="grey", linestyle=":")
     axes.axvline(0, color="grey", linewidth=0.8)
     return figure
+
+
+def _frontier(results: dict[str, Any]) -> plt.Figure:
+    """Draw the gap of the modes with a fixed interval against their speed on three hosts, as it is predicted.
+
+    The prediction has the step and the average that mode auto measures, without the time to encode a payload.
+    """
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    measured = TIMES.search(results[f"network_efficiency_{parameters.HOSTS}"]["note"])
+    assert measured
+    conditions = Conditions(
+        step=float(measured["step"]) / 1000,
+        all_reduce=float(measured["average"]) / 1000,
+        ranks=parameters.HOSTS,
+        overheads=dict.fromkeys(BITS, Overhead(0.0)),
+    )
+    modes = {name: eval(mode, {"fd": fd}) for name, mode in parameters.ACCURACY_MODES.items()}
+    modes = {name: mode for name, mode in modes.items() if isinstance(mode, Local) and mode.schedule == "fixed"}
+    speeds = [
+        conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload) for mode in modes.values()
+    ]
+    gaps, halves = _gaps(results, list(modes))
+    axes.errorbar(speeds, gaps, yerr=halves, fmt="o")
+    for name, *place in zip(modes, speeds, gaps, strict=True):
+        axes.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=8)
+    axes.set_xlabel("speed as a fraction of that without a network")
+    axes.set_ylabel("points of accuracy less than mode step")
+    axes.axvline(parameters.EFFICIENCY, color="grey", linestyle=":")
+    axes.axhline(parameters.GAP_POINTS, color="grey", linestyle=":")
+    return figure
+
+
+def _gaps(results: dict[str, Any], modes: list[str]) -> tuple[list[float], list[float]]:
+    """Return the gap of each mode, and half of its 95 % interval, in points."""
+    gaps = [results[f"network_accuracy_gap_{mode}"] for mode in modes]
+    return [gap["value"] for gap in gaps], [float(gap["note"].rsplit(maxsplit=1)[1]) for gap in gaps]
 
 
 def _write(figure: plt.Figure, name: str) -> None:

@@ -173,9 +173,9 @@ def measure_model(model: str, batch: str) -> dict[str, Any]:
     return models.measure(model, batch)
 
 
-def predict_modes(figures: dict[str, float], ranks: int, overheads: dict[str, float]) -> list[dict[str, Any]]:
+def predict_modes(figures: dict[str, float], overheads: list[dict[str, list[float]]]) -> list[dict[str, Any]]:
     """Return the predicted speed of training in each mode of ``fd.sync``."""
-    return models.predict(figures, ranks, overheads)
+    return models.predict(figures, overheads)
 
 
 def open_listener(host: str) -> dict[str, Any]:

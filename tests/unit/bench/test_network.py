@@ -6,14 +6,14 @@ import json
 
 import pytest
 import torch
-from farandole.ranks.training.sync.choice.prediction import Conditions
+from farandole.ranks.training.sync.choice.prediction import Conditions, Overhead
 from farandole.ranks.training.sync.choice.trial import _sentence
 from farandole.ranks.training.sync.modes import PAYLOADS, Local
 
 from bench.network import accuracy, parameters, prediction
 from bench.network.training import MODEL, begins_slowly
 
-CONDITIONS = Conditions(step=0.048, all_reduce=0.43, ranks=3, overheads=dict.fromkeys(PAYLOADS, 0.002))
+CONDITIONS = Conditions(step=0.048, all_reduce=0.43, ranks=3, overheads=dict.fromkeys(PAYLOADS, Overhead(0.002)))
 SIZE = 44_700_000
 
 

@@ -122,8 +122,8 @@ def measure_model(model: str, batch: str) -> RankCall[dict[str, Any]]:
     return RankCall("measure_model", (model, batch))
 
 
-def predict_modes(figures: dict[str, float], ranks: int, overheads: dict[str, float]) -> RankCall[list[dict[str, Any]]]:
-    return RankCall("predict_modes", (figures, ranks, overheads))
+def predict_modes(figures: dict[str, float], overheads: list[dict[str, list[float]]]) -> RankCall[list[dict[str, Any]]]:
+    return RankCall("predict_modes", (figures, overheads))
 
 
 def open_listener(host: str) -> RankCall[dict[str, Any]]:

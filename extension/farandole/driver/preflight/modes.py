@@ -79,9 +79,8 @@ async def predict(
     """Predict the speed of a model in each mode from what `measure` has found, and the all-reduce's rate in bytes/s."""
     figures = _slowest(measured)
     figures["all_reduce"] = figures["bytes"] / all_reduce
-    overheads = {name: max(found["overheads"][name] for found in measured) for name in measured[0]["overheads"]}
     [rows] = await group.control(
-        rank_calls.predict_modes(figures, len(measured), overheads),
+        rank_calls.predict_modes(figures, [found["overheads"] for found in measured]),
         what="predicting the speed",
         timeout=MODEL_SECONDS,
         kernels=group.kernels[:1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from IPython.core.getipython import get_ipython
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
-from farandole.ranks.training.sync.choice.prediction import Conditions, predictions
+from farandole.ranks.training.sync.choice.prediction import Conditions, predictions, slowest
 from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -39,13 +39,17 @@ def measure(model: str, batch: str) -> dict[str, Any]:
         return {"error": str(exc)}
 
 
-def predict(figures: Mapping[str, float], ranks: int, overheads: Mapping[str, float]) -> list[dict[str, Any]]:
+def predict(figures: Mapping[str, float], overheads: Sequence[Mapping[str, Sequence[float]]]) -> list[dict[str, Any]]:
     """Return a row for each mode, as `farandole.ranks.training.sync.choice.prediction.predictions` does.
 
     ``figures`` has the keys ``step`` and ``forward`` (seconds), ``all_reduce`` (seconds) and ``bytes``.
+    ``overheads`` has what each rank computes for an average, as `measure` returns it.
     """
     conditions = Conditions(
-        step=figures["step"], all_reduce=figures["all_reduce"], ranks=ranks, overheads=dict(overheads)
+        step=figures["step"],
+        all_reduce=figures["all_reduce"],
+        ranks=len(overheads),
+        overheads=slowest(overheads),
     )
     return [asdict(row) for row in predictions(conditions, forward=figures["forward"], size=int(figures["bytes"]))]
 

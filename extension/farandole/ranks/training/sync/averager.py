@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
 from farandole.ranks import context
 from farandole.ranks.training.sync import exchange
 from farandole.ranks.training.sync.choice.prediction import carried
-from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
+from farandole.ranks.training.sync.payloads import PAYLOADS
 from farandole.ranks.training.sync.vectors import ParameterVector
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(kw_only=True)
 class Average:
     """An average that has been started.
 
     Attributes:
         step: the step after which it was started.
-        size: bytes that this rank sends.
-        sent: this rank's parameters after that step, of shape (n,).
-        mean_change: waits for the mean of the changes that the ranks have sent, of shape (n,).
+        encode: waits for what this rank sends.
+        receive: waits until the reference is the average, or is None if nothing has been sent yet.
     """
 
     step: int
-    size: int
-    sent: torch.Tensor
-    mean_change: Callable[[], torch.Tensor]
+    encode: Callable[[], torch.Tensor]
+    receive: Callable[[], None] | None = field(default=None)
 
 
 class Averager:
-    """Starts averages of a model's parameters, and applies them.
+    """Starts averages of a model's parameters, sends what they need, and applies them. Only one is in progress.
 
     All ranks hold the same reference, which is the result of the last average. A rank sends the difference between its
     parameters and the reference, in the payload's precision. It adds what rounding has lost to what it sends next, so
     that no change is lost.
+
+    A processor encodes and decodes beside the training. Collectives of all ranks have to begin in the same order, so
+    they begin in the training's thread, when it calls `send`. A GPU encodes and decodes between its steps.
     """
 
     def __init__(self, vector: ParameterVector, payload: str, number: int) -> None:
@@ -49,43 +53,64 @@ class Averager:
 
     def restart(self) -> None:
         """Take this rank's parameters, which are equal on all ranks, as the reference."""
+        # The thread of an average that was given up may still use the earlier vectors.
         self.reference = self._vector.read()
         self._lost = torch.zeros_like(self.reference)
+        self._sent = torch.zeros_like(self.reference)
+
+    @property
+    def encodes_beside(self) -> bool:
+        """Whether encoding does not hold up the training."""
+        return self.reference.device.type == "cpu"
 
     def start(self, step: int) -> Average:
         """Start an average of the parameters as they are now."""
-        sent, payload = self._vector.read(), PAYLOADS[self.payload]
-        change = sent - self.reference
-        change += self._lost
-        encoded = payload.encode(change, context.size())
-        payload.add_to(change, encoded, factor=-1)
-        self._lost = change
-        size = carried(self.payload, context.size(), encoded.nbytes)
-        return Average(step=step, size=size, sent=sent, mean_change=self._send(encoded, payload))
+        self._vector.copy_to(self._sent)
+        lost, sent, reference, payload = self._lost, self._sent, self.reference, PAYLOADS[self.payload]
+
+        def encode() -> torch.Tensor:
+            """Encode the change of this rank, and keep what rounding loses."""
+            lost.add_(sent - reference)
+            return payload.take(lost, context.size())
+
+        return Average(step=step, encode=self._work(encode))
+
+    def send(self, average: Average) -> int:
+        """Send what an average needs, and return how many bytes this rank sends.
+
+        All ranks call this method after the same step.
+        """
+        sent, reference, payload = self._sent, self.reference, PAYLOADS[self.payload]
+        encoded, size = average.encode(), context.size()
+        start = exchange.start_sum if payload.summable else exchange.start_gather
+        wait = start(encoded, f"{self.number}.{self.payload}")
+
+        def receive() -> None:
+            """Make the reference the average, and what was sent the correction of the parameters."""
+            received = wait()
+            # In the order of the ranks, so that all ranks round alike.
+            for one in [received] if payload.summable else received:
+                payload.add_to(reference, one, factor=1 / size)
+            torch.sub(reference, sent, out=sent)
+
+        average.receive = self._work(receive)
+        return carried(self.payload, size, encoded.nbytes)
 
     def apply(self, average: Average) -> None:
         """Wait for ``average``, and add to the parameters the difference between the average and what was sent."""
-        self.reference += average.mean_change()
-        self._vector.add(torch.sub(self.reference, average.sent, out=average.sent))
+        assert average.receive is not None
+        average.receive()
+        self._vector.add(self._sent)
 
     def apply_at_once(self, average: Average) -> None:
         """Wait for ``average``, which has been started after the last step, and set the parameters to it.
 
         Afterwards the parameters of all ranks are equal to the last bit.
         """
-        self.reference += average.mean_change()
+        assert average.receive is not None
+        average.receive()
         self._vector.write(self.reference)
 
-    def _send(self, encoded: torch.Tensor, payload: Payload) -> Callable[[], torch.Tensor]:
-        name = f"{self.number}.{self.payload}"
-        if payload.summable:
-            wait = exchange.start_sum(encoded, name)
-            return lambda: self._mean([wait()], payload)
-        wait = exchange.start_gather(encoded, name)
-        return lambda: self._mean(wait(), payload)
-
-    def _mean(self, received: Iterable[torch.Tensor], payload: Payload) -> torch.Tensor:
-        total = torch.zeros_like(self.reference)
-        for one in received:  # in the order of the ranks, so that all ranks round alike
-            payload.add_to(total, one)
-        return total.div_(context.size())
+    def _work(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that waits for the result of work, or does it, where it cannot be done beside training."""
+        return exchange.beside(work).result if self.encodes_beside else work

@@ -1,16 +1,21 @@
-"""Starts a collective that runs while the training continues, on the world's backend.
+"""Starts a collective on the world's backend, or other work, that runs while the training continues.
 
-The caller starts it from the main thread, on all ranks at the same step, and starts no second one of the same name
-before it has waited for the first.
+The caller starts a collective from the main thread, on all ranks at the same step, and starts no second one of the same
+name before it has waited for the first.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 import torch
 
 from farandole.ranks import context
+
+T = TypeVar("T")
 
 Wait = Callable[[], torch.Tensor]
 """Blocks until a collective has ended and returns its result. Raises the backend's error if a rank was lost."""
@@ -46,3 +51,18 @@ def start_gather(tensor: torch.Tensor, name: str) -> Wait:
     rows = torch.empty(size, len(tensor), dtype=tensor.dtype, device=tensor.device)
     work = dist.all_gather(list(rows), tensor, async_op=True)
     return lambda: (work.wait(), rows)[1]
+
+
+def beside(work: Callable[[], T]) -> Future[T]:
+    """Start work in a thread, and return the future of its result or of its error."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as exc:  # noqa: BLE001 - the training gets it from the future
+            future.set_exception(exc)
+
+    # The thread of an executor would keep the process from ending while it waits for the network.
+    threading.Thread(target=run, name="farandole-exchange", daemon=True).start()
+    return future

@@ -48,7 +48,8 @@ class LocalTraining(Training):
     def _finish(self) -> None:
         """Make the parameters and the statistics of batch normalization equal on all ranks."""
         if context.size() > 1:
-            self._apply_pending()
+            if self._pending is not None and self._pending.step < self.steps:
+                self._apply_pending()
             self._average_and_wait()
             self._statistics.pool(self._averager.number)
 
@@ -84,8 +85,8 @@ class LocalTraining(Training):
             self._average_if_due(optimizer)
 
     def _average_if_due(self, optimizer: Optimizer) -> None:
-        if self._pending is not None and self.steps - self._pending.step >= self._mode.delay:
-            self._apply_pending()
+        if self._pending is not None:
+            self._continue(self._pending)
         due = self._pending is None and self.steps - self._last >= self._every
         if due and self._mode.schedule == "quadratic":
             # The learning rates may differ, for example if they depend on the loss of each rank.
@@ -96,6 +97,8 @@ class LocalTraining(Training):
             self._average_and_wait()
         elif due:
             self._pending = self._start()
+            if self._mode.delay == 1 or not self._averager.encodes_beside:
+                self._send(self._pending)
         if self.steps == self._mode.warmup:
             self._figures = Figures()  # the warm-up waits and sends more than all other steps
 
@@ -106,8 +109,10 @@ class LocalTraining(Training):
             self._figures = Figures()
 
     def _average_and_wait(self) -> None:
-        average = self._start()
-        with self._figures.waiting(self.steps - average.step):
+        average, self._pending = self._pending or self._start(), None
+        with self._figures.waiting(0):
+            if average.receive is None:
+                self._send(average)
             self._averager.apply_at_once(average)
 
     def _interval(self, optimizer: Optimizer) -> int:
@@ -118,14 +123,25 @@ class LocalTraining(Training):
 
     def _start(self) -> Average:
         self._last = self.steps
-        average = self._averager.start(self.steps)
-        self._figures.sent += average.size
-        return average
+        return self._averager.start(self.steps)
+
+    def _send(self, average: Average) -> None:
+        self._figures.sent += self._averager.send(average)
+
+    def _continue(self, average: Average) -> None:
+        """Send what was encoded during the last step, or apply an average after its delay."""
+        if self.steps - average.step >= self._mode.delay:
+            self._apply_pending()
+        elif average.receive is None:
+            with self._figures.waiting(0):
+                self._send(average)
 
     def _apply_pending(self) -> None:
         if self._pending is not None:
             average, self._pending = self._pending, None
             with self._figures.waiting(self.steps - average.step):
+                if average.receive is None:
+                    self._send(average)
                 self._averager.apply(average)
 
 

@@ -25,11 +25,15 @@ class Payload(ABC):
     """Whether the network can add encoded vectors (an all-reduce). Otherwise each rank gathers those of all ranks."""
 
     @abstractmethod
-    def encode(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector``, of shape (n,), encoded. If it can be summed, the sum of ``ranks`` vectors has no overflow.
+    def take(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
+        """Return ``vector``, of shape (n,), encoded, and leave in it what rounding loses.
 
-        Elements that would overflow are clipped.
+        If it can be summed, the sum of ``ranks`` vectors has no overflow. Elements that would overflow are clipped.
         """
+
+    def encode(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
+        """Return ``vector`` encoded as `take` does, without a change of it."""
+        return self.take(vector.clone(), ranks)
 
     @abstractmethod
     def add_to(self, vector: torch.Tensor, encoded: torch.Tensor, factor: float = 1.0) -> None:
@@ -51,17 +55,19 @@ class Float(Payload):
         self._dtype = dtype
         self._scale = FLOAT_SCALES[dtype]
 
-    def encode(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector`` in this type."""
+    def take(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
+        """Return ``vector`` in this type, and leave in it what rounding loses."""
         most = 0.999 * torch.finfo(self._dtype).max / ranks  # less than the largest number, because sums are rounded
         encoded = torch.empty(len(vector), dtype=self._dtype, device=vector.device)
         for piece, target in zip(_pieces(vector), _pieces(encoded), strict=True):
             target.copy_((piece * self._scale).clamp_(-most, most))
+            piece.sub_(target, alpha=1 / self._scale)
         return encoded
 
     def add_to(self, vector: torch.Tensor, encoded: torch.Tensor, factor: float = 1.0) -> None:
         """Add ``factor`` times an encoded vector to ``vector``."""
-        vector.add_(encoded, alpha=factor / self._scale)
+        for piece, change in zip(_pieces(vector), _pieces(encoded), strict=True):
+            piece.add_(change.float(), alpha=factor / self._scale)
 
 
 class Integer(Payload):
@@ -76,26 +82,28 @@ class Integer(Payload):
         self._bits = bits
         self._most = 2 ** (bits - 1) - 1
 
-    def encode(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector`` as bytes, filled up with zeros to whole blocks."""
+    def take(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
+        """Return ``vector`` as bytes, filled up with zeros to whole blocks, and leave in it what rounding loses."""
         del ranks  # numbers are gathered, not summed
         blocks = -(-len(vector) // BLOCK)
         encoded = torch.empty(self._numbers_size(blocks) + 2 * blocks, dtype=torch.uint8, device=vector.device)
         for piece, (numbers, scales) in zip(_pieces(vector), self._parts(encoded, len(vector)), strict=True):
-            self._encode(piece, numbers, scales)
+            self._take(piece, numbers, scales.unsqueeze(1))
         return encoded
 
     def add_to(self, vector: torch.Tensor, encoded: torch.Tensor, factor: float = 1.0) -> None:
         """Add ``factor`` times an encoded vector to ``vector``."""
         for piece, (numbers, scales) in zip(_pieces(vector), self._parts(encoded, len(vector)), strict=True):
-            values = self._unpacked(numbers).view(-1, BLOCK).float().mul_(scales.float().unsqueeze(1))
+            values = self._unpacked(numbers).float().mul_(scales.float().unsqueeze(1))
             piece.add_(values.flatten()[: len(piece)], alpha=factor)
 
-    def _encode(self, piece: torch.Tensor, numbers: torch.Tensor, scales: torch.Tensor) -> None:
+    def _take(self, piece: torch.Tensor, numbers: torch.Tensor, scales: torch.Tensor) -> None:
         blocks = torch.nn.functional.pad(piece, (0, -len(piece) % BLOCK)).view(-1, BLOCK)
-        scales.copy_((blocks.abs().amax(1) / self._most).clamp_min_(SMALLEST_SCALE))
-        whole = (blocks / scales.float().unsqueeze(1)).round_().clamp_(-self._most, self._most)
-        numbers.copy_(self._packed(whole.to(torch.int8).flatten()))
+        scales.copy_((blocks.abs().amax(1, keepdim=True) / self._most).clamp_min_(SMALLEST_SCALE))
+        exact = scales.float()
+        whole = (blocks / exact).round_().clamp_(-self._most, self._most)
+        numbers.copy_(self._packed(whole.to(torch.int8)))
+        piece.sub_(whole.mul_(exact).flatten()[: len(piece)])
 
     def _parts(self, encoded: torch.Tensor, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the numbers and the scales of each piece of an encoded vector with ``count`` elements."""
@@ -109,17 +117,20 @@ class Integer(Payload):
         return blocks * BLOCK * self._bits // 8
 
     def _packed(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the bytes of numbers of shape (blocks, `BLOCK`). Two numbers of 4 bits are half a block apart."""
         if self._bits == 8:
-            return numbers.view(torch.uint8)
-        pairs = numbers.view(torch.uint8).view(-1, 2)
-        return (pairs[:, 0] & 15) | (pairs[:, 1] << 4)
+            return numbers.view(torch.uint8).flatten()
+        low, high = torch.split(numbers.view(torch.uint8), BLOCK // 2, dim=1)
+        return ((low & 15) | (high << 4)).flatten()
 
     def _unpacked(self, packed: torch.Tensor) -> torch.Tensor:
-        if self._bits == 8:
-            return packed.view(torch.int8)
-        # A shift to the left and an arithmetic shift to the right copy the sign of the lower four bits.
+        """Return the numbers, of shape (blocks, `BLOCK`)."""
         signed = packed.view(torch.int8)
-        return torch.stack([(signed << 4) >> 4, signed >> 4], dim=1).flatten()
+        if self._bits == 8:
+            return signed.view(-1, BLOCK)
+        # A shift to the left and an arithmetic shift to the right copy the sign of the lower four bits.
+        bytes_of_blocks = signed.view(-1, BLOCK // 2)
+        return torch.cat([(bytes_of_blocks << 4) >> 4, bytes_of_blocks >> 4], dim=1)
 
 
 def _pieces(vector: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -31,12 +31,16 @@ class ParameterVector:
         double = any(parameter.dtype == torch.float64 for parameter in self._parameters)
         self._dtype = torch.float64 if double else torch.float32
 
-    @torch.no_grad()
     def read(self) -> torch.Tensor:
         """Return a copy of the parameters."""
         vector = torch.empty(self._count, dtype=self._dtype, device=self._parameters[0].device)
-        torch._foreach_copy_(self._views(vector), [parameter.detach() for parameter in self._parameters])
+        self.copy_to(vector)
         return vector
+
+    @torch.no_grad()
+    def copy_to(self, vector: torch.Tensor) -> None:
+        """Copy the parameters to ``vector``. This is several times faster than `read`, which allocates memory."""
+        torch._foreach_copy_(self._views(vector), [parameter.detach() for parameter in self._parameters])
 
     @torch.no_grad()
     def write(self, vector: torch.Tensor) -> None:

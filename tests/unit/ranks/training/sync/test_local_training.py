@@ -187,14 +187,14 @@ def test_a_smaller_world_goes_on_in_the_middle_of_an_interval(ranks):
     ranks.sums.clear()
 
     def work(rank):
-        for _ in range(4):
+        for _ in range(5):
             each[rank].move(float(rank))
         each[rank].training.average_now()
         return each[rank].value
 
     found = ranks.run(work)
     assert torch.equal(found[0], found[1])
-    torch.testing.assert_close(found[0], start + 4 * 0.5, rtol=0, atol=0.1)
+    torch.testing.assert_close(found[0], start + 5 * 0.5, rtol=0, atol=0.1)
     assert len(ranks.sums) == 2  # one that was due, and the last one: the warm-up is not repeated
 
 
@@ -215,10 +215,38 @@ def test_a_new_rank_takes_over_the_number_of_steps(ranks):
     assert [one.value[0].item() for one in each] == [7 + 5] * 3
 
 
+@pytest.mark.parametrize(("delay", "sent"), [(0, [0, 0, 0, 1, 1]), (1, [0, 0, 0, 1, 1]), (2, [0, 0, 0, 0, 1])])
+def test_what_is_encoded_beside_the_training_is_sent_after_the_next_step(ranks, delay, sent):
+    # All ranks begin it in their own thread, because another collective of the user may follow.
+    each = trained(ranks, Local(every=4, delay=delay, payload="int4", warmup=0))
+    found = []
+    for _ in sent:
+        ranks.run(lambda rank: each[rank].move(1.0))
+        found.append(len(ranks.sums))
+    assert found == sent
+
+
+@pytest.mark.parametrize("steps", [4, 5, 6])
+def test_an_average_in_progress_ends_before_the_parameters_are_made_equal(ranks, steps):
+    each = trained(ranks, Local(every=4, delay=3, payload="fp32", warmup=0))
+
+    def work(rank):
+        for _ in range(steps):
+            each[rank].move(float(rank))
+        each[rank].training.average_now()
+        return each[rank].value
+
+    for value in ranks.run(work):
+        torch.testing.assert_close(value, torch.full((LENGTH,), float(steps)))
+    # One average is enough if it was due after the last step.
+    assert len(ranks.sums) == (1 if steps == 4 else 2)
+
+
 def test_a_training_goes_on_after_a_rank_was_lost_in_an_exchange(ranks):
     each = trained(ranks, Local(every=2, delay=1, payload="int8", warmup=0))
-    ranks.run(lambda rank: [each[rank].move(1.0) for _ in range(2)])
+    ranks.run(lambda rank: each[rank].move(1.0))
     ranks.failing = RuntimeError("Connection closed by peer")
+    ranks.run(lambda rank: each[rank].move(1.0))
 
     def fail(rank):
         with pytest.raises(RuntimeError, match="closed by peer"):

@@ -41,6 +41,16 @@ def test_zeros_stay_zeros_and_the_vector_is_unchanged(name: str) -> None:
     assert found[299] == pytest.approx(-1.0, rel=2**-8)
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_what_rounding_loses_stays_in_a_vector_that_is_taken(name: str, length: int) -> None:
+    vector = torch.randn(length, generator=torch.Generator().manual_seed(length))
+    payload, rest = PAYLOADS[name], vector.clone()
+    found = payload.decode(payload.take(rest, 3), length)
+    torch.testing.assert_close(found + rest, vector, rtol=0, atol=1e-6)
+    assert rest.abs().max() <= ERRORS[name] * vector.abs().max()
+
+
 @pytest.mark.parametrize("name", ["int8", "int4"])
 def test_the_smallest_and_the_largest_number_keep_their_signs(name: str) -> None:
     vector = torch.tensor([7.0, -7.0, 1.0, -1.0, 0.0, 6.0, -6.0])

@@ -1,13 +1,14 @@
 """Predicts how fast ranks train in each mode, from the time of a step and of an average. Does not import torch.
 
 With ``every`` steps of ``c`` seconds between two averages that take ``t`` seconds, of which ``delay`` steps hide
-``delay * c``, the efficiency is ``every * c / (every * c + overhead + max(0, t - delay * c))``.
+``delay * c``, the efficiency is ``every * c / (every * c + pause + max(0, t - delay * c))``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from farandole.ranks.training.sync.choice import gaps
 from farandole.ranks.training.sync.modes import PAYLOADS, Asynchronous, Local, default_delay
@@ -22,6 +23,25 @@ GATHERED = ("int8", "int4")
 """Payloads that cannot be added on their way, so that each rank receives those of all ranks."""
 
 
+class Overhead(NamedTuple):
+    """The seconds that a rank computes for an average.
+
+    Attributes:
+        pause: for this time, the training stops.
+        encode: before the rank sends, beside the training. Then the rank sends after the next step.
+        decode: after the rank has received, beside the training.
+    """
+
+    pause: float
+    encode: float = 0.0
+    decode: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of these seconds."""
+        return self.pause + self.encode + self.decode
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
     """What a prediction needs to know.
@@ -30,13 +50,13 @@ class Conditions:
         step: seconds that a rank computes for a step.
         all_reduce: seconds of an all-reduce of the parameters in single precision, if no rank waits for another.
         ranks: number of ranks.
-        overheads: seconds that a rank computes for an average, mostly to encode and decode, by payload.
+        overheads: what a rank computes for an average, by payload.
     """
 
     step: float
     all_reduce: float
     ranks: int
-    overheads: Mapping[str, float]
+    overheads: Mapping[str, Overhead]
 
     def average(self, payload: str) -> float:
         """Return the seconds that an average with this payload spends on the network.
@@ -49,8 +69,18 @@ class Conditions:
     def efficiency(self, *, every: int, delay: int, payload: str) -> float:
         """Return the speed of this mode as a fraction of the speed of ranks that do not communicate, from 0 to 1."""
         computing = every * self.step
-        waiting = max(0.0, self.average(payload) - delay * self.step)
-        return computing / (computing + self.overheads[payload] + waiting)
+        return computing / (computing + self.held_up(delay=delay, payload=payload))
+
+    def held_up(self, *, delay: int, payload: str) -> float:
+        """Return the seconds for which an average holds up the training."""
+        overhead = self.overheads[payload]
+        sent = max(overhead.encode, self.step) if overhead.encode and delay > 1 else overhead.encode
+        return overhead.pause + max(0.0, sent + self.average(payload) + overhead.decode - delay * self.step)
+
+
+def slowest(each: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Overhead]:
+    """Return the largest overheads of all ranks, by payload. Each is a sequence as `Overhead`."""
+    return {name: Overhead(*map(max, zip(*(own[name] for own in each), strict=True))) for name in each[0]}
 
 
 def choose(conditions: Conditions, target: float = TARGET) -> Local:
@@ -122,12 +152,13 @@ def _after_each_step(conditions: Conditions, text: str, payload: str, forward: f
 def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Prediction:
     """Return the prediction for a mode in which ranks train while their parameters are sent."""
     if isinstance(mode, Local):
-        average, late = conditions.average(mode.payload), mode.delay
+        average = conditions.average(mode.payload)
+        held_up = conditions.held_up(delay=mode.delay, payload=mode.payload)
     else:
         # The link of rank 0 carries the changes of all other ranks, as if it gathered them.
-        average, late = conditions.all_reduce * BITS[mode.payload] / 32 * conditions.ranks / 2, mode.every
-    waiting = max(0.0, average - late * conditions.step)
-    step = conditions.step + (conditions.overheads[mode.payload] + waiting) / mode.every
+        average = conditions.all_reduce * BITS[mode.payload] / 32 * conditions.ranks / 2
+        held_up = conditions.overheads[mode.payload].total + max(0.0, average - mode.every * conditions.step)
+    step = conditions.step + held_up / mode.every
     return Prediction(
         mode=_argument(mode),
         average=average,

@@ -6,13 +6,14 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from farandole.ranks import context, run
 from farandole.ranks.training.sync.choice.gaps import LIMIT_POINTS
-from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, choose
+from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, Overhead, choose, slowest
 from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
@@ -67,33 +68,50 @@ class Trial:
 def _conditions(each: list[dict[str, Any]]) -> Conditions:
     """Return the conditions of the slowest rank. The rank that comes last to an average waits only for the network."""
     averages = [min(own) for own in zip(*(rank["averages"][FIRST_STEPS:] for rank in each), strict=True)]
-    computed = min(own["overheads"]["fp32"] for own in each)
+    computed = min(sum(own["overheads"]["fp32"]) for own in each)
     return Conditions(
         step=max(statistics.median(own["steps"][FIRST_STEPS:]) for own in each),
         all_reduce=max(0.0, statistics.median(averages) - computed),
         ranks=len(each),
-        overheads={name: max(own["overheads"][name] for own in each) for name in PAYLOADS},
+        overheads=slowest([own["overheads"] for own in each]),
     )
 
 
-def overheads(parameters: torch.Tensor) -> dict[str, float]:
-    """Return the seconds that a rank computes for an average of the parameters, of shape (n,), by payload."""
-    return {name: min(_overhead(payload, parameters) for _ in range(TRIES)) for name, payload in PAYLOADS.items()}
+def overheads(parameters: torch.Tensor) -> dict[str, Overhead]:
+    """Return what a rank computes for an average of the parameters, of shape (n,), by payload."""
+    sent, lost, reference = (torch.zeros_like(parameters) for _ in range(3))
+    found = {}
+    for name, payload in PAYLOADS.items():
+        tried = [_overhead(payload, parameters, sent, lost, reference) for _ in range(TRIES)]
+        overhead = Overhead(*map(min, zip(*tried, strict=True)))
+        # Only a processor encodes and decodes beside the training.
+        found[name] = overhead if parameters.device.type == "cpu" else Overhead(overhead.total)
+    return found
 
 
-def _overhead(payload: Payload, parameters: torch.Tensor) -> float:
-    finish_computing()
-    begun = time.perf_counter()
-    sent = parameters.clone()
-    change = sent - parameters
-    encoded = payload.encode(change, context.size())
-    payload.add_to(change, encoded, factor=-1)
-    total = torch.zeros_like(sent)
+def _overhead(
+    payload: Payload, parameters: torch.Tensor, sent: torch.Tensor, lost: torch.Tensor, reference: torch.Tensor
+) -> Overhead:
+    """Do what `Averager` does for an average. The last three vectors are those that it keeps."""
+    times = [_now()]
+    sent.copy_(parameters)
+    times.append(_now())
+    lost += sent - reference
+    encoded = payload.take(lost, context.size())
+    times.append(_now())
     for _ in range(1 if payload.summable else context.size()):
-        payload.add_to(total, encoded)
-    sent += total.div_(context.size()) - change
+        payload.add_to(reference, encoded, factor=1 / context.size())
+    torch.sub(reference, sent, out=sent)
+    times.append(_now())
+    sent += reference
+    times.append(_now())
+    copied, encode, decode, added = (after - before for before, after in pairwise(times))
+    return Overhead(copied + added, encode, decode)
+
+
+def _now() -> float:
     finish_computing()
-    return time.perf_counter() - begun
+    return time.perf_counter()
 
 
 def _sentence(conditions: Conditions, mode: Local, size: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
 from concurrent.futures import Future
 from contextlib import suppress
 
 import torch
 
+from farandole.ranks.training.sync.exchange import beside
 from farandole.ranks.training.sync.payloads import PAYLOADS
 from farandole.ranks.training.sync.server import frames
 
@@ -35,12 +35,7 @@ class Exchanger:
         """
         encoded = self._payload.encode(change, 1).cpu()
         sent = self._payload.decode(encoded, len(change)).to(change.device)
-        answer: Future[torch.Tensor] = Future()
-        # The thread of an executor would keep the process from ending while the server does not answer.
-        threading.Thread(
-            target=self._exchange, args=(answer, encoded, steps, len(change)), name="farandole-exchange", daemon=True
-        ).start()
-        return sent, encoded.nbytes, answer
+        return sent, encoded.nbytes, beside(lambda: self._exchange(encoded, steps, len(change)))
 
     def close(self) -> None:
         """End the connection. An exchange that is in progress raises an error."""
@@ -49,10 +44,7 @@ class Exchanger:
             self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
 
-    def _exchange(self, answer: Future[torch.Tensor], encoded: torch.Tensor, steps: float, count: int) -> None:
-        try:
-            frames.send(self._peer, steps, encoded)
-            _, received = frames.receive(self._peer, encoded.dtype)
-            answer.set_result(self._payload.decode(received, count))
-        except Exception as exc:  # noqa: BLE001 - the training gets it from the future
-            answer.set_exception(exc)
+    def _exchange(self, encoded: torch.Tensor, steps: float, count: int) -> torch.Tensor:
+        frames.send(self._peer, steps, encoded)
+        _, received = frames.receive(self._peer, encoded.dtype)
+        return self._payload.decode(received, count)

@@ -2,13 +2,20 @@
 
 import pytest
 from farandole.ranks.training.sync.choice.gaps import within_limit
-from farandole.ranks.training.sync.choice.prediction import LONGEST_INTERVAL, Conditions, choose, predictions
+from farandole.ranks.training.sync.choice.prediction import (
+    LONGEST_INTERVAL,
+    Conditions,
+    Overhead,
+    choose,
+    predictions,
+    slowest,
+)
 from farandole.ranks.training.sync.modes import PAYLOADS, Local
 
-FREE = dict.fromkeys(PAYLOADS, 0.0)
+FREE = dict.fromkeys(PAYLOADS, Overhead(0.0))
 
 
-def _conditions(*, step: float = 0.05, all_reduce: float, overheads: dict[str, float] | None = None) -> Conditions:
+def _conditions(*, step: float = 0.05, all_reduce: float, overheads: dict[str, Overhead] | None = None) -> Conditions:
     return Conditions(step=step, all_reduce=all_reduce, ranks=3, overheads=overheads or FREE)
 
 
@@ -56,8 +63,25 @@ def test_a_delay_that_is_not_the_default_is_written_in_the_argument() -> None:
 
 
 def test_the_time_to_encode_counts() -> None:
-    costly = FREE | {"int4": 1.0, "int8": 1.0}
+    costly = FREE | {"int4": Overhead(1.0), "int8": Overhead(1.0)}
     assert choose(_conditions(all_reduce=0.477, overheads=costly)).payload in {"fp32", "fp16"}
+
+
+def test_what_a_rank_computes_beside_the_training_holds_it_up_only_if_it_is_not_done_in_time() -> None:
+    beside = _conditions(all_reduce=1.0, step=0.2, overheads={"int4": Overhead(0.01, encode=0.05, decode=0.1)})
+    average = beside.average("int4")
+    assert average == pytest.approx(0.1875)
+    # After a delay of one step, the rank sends at once and waits for the rest.
+    assert beside.held_up(delay=1, payload="int4") == pytest.approx(0.01 + 0.05 + average + 0.1 - 0.2)
+    # Otherwise it sends after the next step.
+    assert beside.held_up(delay=2, payload="int4") == pytest.approx(0.01 + average + 0.1 - 0.2)
+    assert beside.held_up(delay=3, payload="int4") == pytest.approx(0.01)
+    slow = _conditions(all_reduce=1.0, step=0.2, overheads={"int4": Overhead(0.01, encode=0.5, decode=0.1)})
+    assert slow.held_up(delay=3, payload="int4") == pytest.approx(0.01 + 0.5 + average + 0.1 - 0.6)
+
+
+def test_the_largest_overheads_of_all_ranks_count() -> None:
+    assert slowest([{"fp16": [1.0, 2.0, 3.0]}, {"fp16": [3.0, 1.0, 2.0]}]) == {"fp16": Overhead(3.0, 2.0, 3.0)}
 
 
 def test_a_network_that_is_too_slow_for_the_target_gets_the_fastest_mode_within_the_gap() -> None:

@@ -19,15 +19,21 @@ if TYPE_CHECKING:
 def measure(repeats: int) -> Iterator[Record]:
     """Yield the speeds of all modes, the bytes of mode auto, the cost of a straggler and the errors of predictions."""
     with slow_hosts(parameters.HOSTS, parameters.MEGABITS), bench_hub(config=CONFIG):
-        alone = _step_times(1, {"alone": '"step"'}, repeats)["alone"]
-        yield median_of("network_step_ms_1", [1000 * seconds for seconds, _ in alone], "ms")
+        yield _alone(1, _step_times(1, {"alone": parameters.ALONE}, repeats)["alone"])
         for hosts in range(2, parameters.HOSTS + 1):
-            found = _step_times(hosts, parameters.MODES, repeats)
+            found = _step_times(hosts, {"alone": parameters.ALONE, **parameters.MODES}, repeats)
+            alone = found.pop("alone")
+            yield _alone(hosts, alone)
             for name, runs in found.items():
                 yield from _records(name, hosts, [seconds for seconds, _ in alone], runs)
             yield _traffic(hosts, found)
         yield _straggler(repeats)
     yield from prediction.measure()
+
+
+def _alone(hosts: int, runs: list[tuple[float, Run]]) -> Record:
+    """Return the time of a step on hosts that train at the same time and do not communicate."""
+    return median_of(f"network_step_ms_{hosts}", [1000 * seconds for seconds, _ in runs], "ms")
 
 
 def _records(name: str, hosts: int, alone: list[float], runs: list[tuple[float, Run]]) -> Iterator[Record]:
@@ -37,7 +43,7 @@ def _records(name: str, hosts: int, alone: list[float], runs: list[tuple[float, 
     limit = f">= {parameters.EFFICIENCY}" if name == "auto" else ""
     note = "; ".join(runs[0][1].notices) if name == "auto" else ""
     place = f"network_efficiency_{hosts}" if name == "auto" else f"network_efficiency_{name}_{hosts}"
-    yield ratio_of_pairs(place, pairs, limit=limit, note=note or "s a step on one host : here")
+    yield ratio_of_pairs(place, pairs, limit=limit, note=note or "s a step without communication : here")
 
 
 def _traffic(hosts: int, found: dict[str, list[tuple[float, Run]]]) -> Record:
@@ -56,12 +62,14 @@ def _sent(run: Run) -> float:
 def _straggler(repeats: int) -> Record:
     """Return by how much a rank that is four times slower slows down the others in mode asynchronous, in percent."""
     sync = parameters.MODES["asynchronous"]
-    found = _step_times(parameters.HOSTS, {"even": sync, "slow": sync}, repeats)
+    found = _step_times(parameters.HOSTS, {"even": sync, "slow": sync}, repeats, steps=parameters.SHORT_STEPS)
     costs = [100 * (late / early - 1) for (early, _), (late, _) in zip(found["even"], found["slow"], strict=True)]
     return median_of("network_straggler_cost_percent", costs, "%", limit=f"<= {parameters.STRAGGLER_PERCENT:g}")
 
 
-def _step_times(hosts: int, modes: dict[str, str], repeats: int) -> dict[str, list[tuple[float, Run]]]:
+def _step_times(
+    hosts: int, modes: dict[str, str], repeats: int, *, steps: int = parameters.STEPS
+) -> dict[str, list[tuple[float, Run]]]:
     """Return the seconds of a step on rank 0, and the run, for each repetition of each mode.
 
     The last rank is slower in the mode with the name ``slow``.
@@ -71,5 +79,5 @@ def _step_times(hosts: int, modes: dict[str, str], repeats: int) -> dict[str, li
         for _ in range(repeats):
             for name, sync in modes.items():
                 straggler = parameters.STRAGGLER if name == "slow" else 1
-                found[name].append(step_time(cluster, sync, name=name, straggler=straggler))
+                found[name].append(step_time(cluster, sync, name=name, steps=steps, straggler=straggler))
         return found

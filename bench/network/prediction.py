@@ -33,7 +33,9 @@ def _times() -> tuple[dict[str, float], dict[str, float]]:
         cluster.run(VARIABLES)
         found = cluster.check(model="net", batch="batch")
         predicted = {mode.mode.removeprefix("sync="): mode.step for mode in found.modes}
-        return predicted, {sync: step_time(cluster, sync, name="predicted")[0] for sync in predicted}
+        return predicted, {
+            sync: step_time(cluster, sync, name="predicted", steps=parameters.SHORT_STEPS)[0] for sync in predicted
+        }
 
 
 def errors(name: str, predicted: dict[str, float], measured: dict[str, float]) -> Record:

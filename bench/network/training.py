@@ -26,13 +26,15 @@ def start(hosts: int) -> Cluster:
         return Cluster.start(hosts, name=f"net{hosts}", ranks=1, backend="torch", progress=quiet)
 
 
-def step_time(cluster: Cluster, sync: str, *, name: str, straggler: float = 1) -> tuple[float, Run]:
+def step_time(
+    cluster: Cluster, sync: str, *, name: str, steps: int = parameters.STEPS, straggler: float = 1
+) -> tuple[float, Run]:
     """Return the seconds of a step on rank 0, and the run. The last rank is ``straggler`` times slower."""
     several = cluster.size > 1
     names = {
         "COMPUTE": parameters.COMPUTE_SECONDS,
         "FIRST_STEPS": parameters.FIRST_STEPS_OF_AUTO if begins_slowly(sync) else parameters.FIRST_STEPS,
-        "STEPS": parameters.SLOW_STEPS if several and sync in parameters.EACH_STEP else parameters.STEPS,
+        "STEPS": parameters.SLOW_STEPS if several and sync in parameters.EACH_STEP else steps,
         "STRAGGLER": straggler,
     }
     lines = [f"{one} = {value}" for one, value in names.items()]

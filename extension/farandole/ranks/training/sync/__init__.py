@@ -45,9 +45,10 @@ def auto() -> Auto:
     """Choose the mode after the first 30 steps, so that ranks train at 0.95 of their speed without a network.
 
     During these steps, ranks average their parameters after each step and measure how long an average and a step take.
-    Then they use :func:`local` with the shortest interval, and with it the least delay, that reaches this speed. Only
-    values are considered whose published gap in accuracy to the mode ``step`` is at most 2 points. If none of them
-    reaches the speed, ranks use the fastest of them. A notice on the run says which values are used and why.
+    Then they use :func:`local` with the shortest interval, and with it the least delay, that is predicted to reach 0.97
+    of the speed, because trainings are a little slower than predicted. Only values are considered whose published gap
+    in accuracy to the mode ``step`` is at most 2 points. If none of them reaches the speed, ranks use the fastest of
+    them. A notice on the run says which values are used and why.
 
     Ranks measure again when an elastic run loses or adds ranks.
 

@@ -6,6 +6,8 @@ name before it has waited for the first.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +16,9 @@ from typing import TypeVar
 import torch
 
 from farandole.ranks import context
+
+NICENESS = 10
+"""The priority of work beside the training. That of the training is 0, and the lowest is 19."""
 
 T = TypeVar("T")
 
@@ -54,10 +59,15 @@ def start_gather(tensor: torch.Tensor, name: str) -> Wait:
 
 
 def beside(work: Callable[[], T]) -> Future[T]:
-    """Start work in a thread, and return the future of its result or of its error."""
+    """Start work in a thread, and return the future of its result or of its error.
+
+    The work gets only processor time that the training leaves.
+    """
     future: Future[T] = Future()
 
     def run() -> None:
+        if sys.platform == "linux":  # elsewhere, threads have no priority of their own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         try:
             future.set_result(work())
         except Exception as exc:  # noqa: BLE001 - the training gets it from the future

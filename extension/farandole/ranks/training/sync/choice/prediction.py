@@ -15,6 +15,9 @@ from farandole.ranks.training.sync.modes import PAYLOADS, Asynchronous, Local, d
 
 TARGET = 0.95
 """The efficiency that a chosen mode should have."""
+AIM = 0.97
+"""The predicted efficiency of a chosen mode. What is computed beside the training slows it down a little, which is not
+predicted."""
 LONGEST_INTERVAL = 64
 SHOWN_INTERVALS = (4, 16, 64)
 """Intervals of the mode ``local`` that users see predictions for."""
@@ -83,8 +86,8 @@ def slowest(each: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Overhead
     return {name: Overhead(*map(max, zip(*(own[name] for own in each), strict=True))) for name in each[0]}
 
 
-def choose(conditions: Conditions, target: float = TARGET) -> Local:
-    """Return the mode with the most frequent averages that has the ``target`` efficiency, or else the fastest mode.
+def choose(conditions: Conditions, aim: float = AIM) -> Local:
+    """Return the mode with the most frequent averages that has the efficiency ``aim``, or else the fastest mode.
 
     Only modes whose published gap in accuracy is small enough are considered. See `gaps.within_limit`.
     Of modes with the same interval, the one with the least delay is chosen, and then the one with the most precise
@@ -92,7 +95,7 @@ def choose(conditions: Conditions, target: float = TARGET) -> Local:
     """
     rated = [(_efficiency(conditions, mode), mode) for mode in _candidates() if gaps.within_limit(mode)]
     for efficiency, mode in rated:
-        if efficiency >= target:
+        if efficiency >= aim:
             return mode
     return max(rated, key=lambda pair: pair[0])[1]
 

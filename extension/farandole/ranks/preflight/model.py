@@ -85,7 +85,7 @@ def _measure(model: Any, batch: Any, name: str) -> dict[str, Any]:
     # Dropout must not change the numbers that the user draws later.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         forward, step = _times(own, _on(batch, device))
-    vector = torch.zeros(sum(one.numel() for one in trained), device=device)
+    vector = torch.zeros(sum(one.numel() for one in trained), dtype=torch.float32, device=device)
     return {"bytes": vector.nbytes, "forward": forward, "step": step, "overheads": overheads(vector)}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import torch
 
@@ -13,8 +12,6 @@ from farandole.ranks.training.sync import exchange
 from farandole.ranks.training.sync.choice.prediction import carried
 from farandole.ranks.training.sync.payloads import PAYLOADS
 from farandole.ranks.training.sync.vectors import ParameterVector
-
-T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -36,8 +33,8 @@ class Averager:
     """Starts averages of a model's parameters, sends what they need, and applies them. Only one is in progress.
 
     All ranks hold the same reference, which is the result of the last average. A rank sends the difference between its
-    parameters and the reference, in the payload's precision. It adds what rounding has lost to what it sends next, so
-    that no change is lost.
+    parameters and the reference, in the payload's precision. It adds what rounding has lost, on the way or in
+    parameters with fewer digits, to what it sends next, so that no change is lost.
 
     A processor encodes and decodes beside the training. Collectives of all ranks have to begin in the same order, so
     they begin in the training's thread, when it calls `send`. A GPU encodes and decodes between its steps.
@@ -59,12 +56,12 @@ class Averager:
         self._sent = torch.zeros_like(self.reference)
 
     @property
-    def encodes_beside(self) -> bool:
-        """Whether encoding does not hold up the training."""
+    def works_beside(self) -> bool:
+        """Whether this rank can encode and decode beside the training."""
         return self.reference.device.type == "cpu"
 
-    def start(self, step: int) -> Average:
-        """Start an average of the parameters as they are now."""
+    def start(self, step: int, *, beside: bool) -> Average:
+        """Start an average of the parameters as they are now. They are encoded ``beside`` the training or in `send`."""
         self._vector.copy_to(self._sent)
         lost, sent, reference, payload = self._lost, self._sent, self.reference, PAYLOADS[self.payload]
 
@@ -73,12 +70,13 @@ class Averager:
             lost.add_(sent - reference)
             return payload.take(lost, context.size())
 
-        return Average(step=step, encode=self._work(encode))
+        return Average(step=step, encode=exchange.beside(encode).result if beside else encode)
 
-    def send(self, average: Average) -> int:
+    def send(self, average: Average, *, beside: bool) -> int:
         """Send what an average needs, and return how many bytes this rank sends.
 
-        All ranks call this method after the same step.
+        All ranks call this method after the same step. What they receive is decoded ``beside`` the training or when the
+        average is applied.
         """
         sent, reference, payload = self._sent, self.reference, PAYLOADS[self.payload]
         encoded, size = average.encode(), context.size()
@@ -93,14 +91,17 @@ class Averager:
                 payload.add_to(reference, one, factor=1 / size)
             torch.sub(reference, sent, out=sent)
 
-        average.receive = self._work(receive)
+        average.receive = exchange.beside(receive).result if beside else receive
         return carried(self.payload, size, encoded.nbytes)
 
     def apply(self, average: Average) -> None:
         """Wait for ``average``, and add to the parameters the difference between the average and what was sent."""
         assert average.receive is not None
         average.receive()
+        before = self._vector.read() if self._vector.rounds else None
         self._vector.add(self._sent)
+        if before is not None:
+            self._lost += self._sent - (self._vector.read() - before)
 
     def apply_at_once(self, average: Average) -> None:
         """Wait for ``average``, which has been started after the last step, and set the parameters to it.
@@ -110,7 +111,9 @@ class Averager:
         assert average.receive is not None
         average.receive()
         self._vector.write(self.reference)
+        if self._vector.rounds:
+            self._lost += self.reference - self._vector.read()
 
-    def _work(self, work: Callable[[], T]) -> Callable[[], T]:
-        """Return a function that waits for the result of work, or does it, where it cannot be done beside training."""
-        return exchange.beside(work).result if self.encodes_beside else work
+    def is_of_now(self, average: Average) -> bool:
+        """Return whether this rank's parameters are still those of which an average has been started."""
+        return average.receive is None and torch.equal(self._vector.read(), self._sent)

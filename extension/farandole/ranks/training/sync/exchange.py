@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -18,7 +20,9 @@ import torch
 from farandole.ranks import context
 
 NICENESS = 10
-"""The priority of work beside the training. That of the training is 0, and the lowest is 19."""
+"""How much lower the priority of work beside the training is than that of the training."""
+LOWEST = 19
+POLL_SECONDS = 0.0005
 
 T = TypeVar("T")
 
@@ -34,7 +38,7 @@ def start_sum(tensor: torch.Tensor, name: str) -> Wait:
         import horovod.torch as hvd
 
         handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=f"farandole.sync.{name}")
-        return lambda: hvd.synchronize(handle)
+        return lambda: _synchronized(handle)
     import torch.distributed as dist
 
     work = dist.all_reduce(tensor, async_op=True)
@@ -50,7 +54,7 @@ def start_gather(tensor: torch.Tensor, name: str) -> Wait:
         import horovod.torch as hvd
 
         handle = hvd.allgather_async(tensor.unsqueeze(0), name=f"farandole.sync.{name}")
-        return lambda: hvd.synchronize(handle)
+        return lambda: _synchronized(handle)
     import torch.distributed as dist
 
     rows = torch.empty(size, len(tensor), dtype=tensor.dtype, device=tensor.device)
@@ -66,9 +70,8 @@ def beside(work: Callable[[], T]) -> Future[T]:
     future: Future[T] = Future()
 
     def run() -> None:
-        if sys.platform == "linux":  # elsewhere, threads have no priority of their own
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         try:
+            _yield_to_training()
             future.set_result(work())
         except Exception as exc:  # noqa: BLE001 - the training gets it from the future
             future.set_exception(exc)
@@ -76,3 +79,21 @@ def beside(work: Callable[[], T]) -> Future[T]:
     # The thread of an executor would keep the process from ending while it waits for the network.
     threading.Thread(target=run, name="farandole-exchange", daemon=True).start()
     return future
+
+
+def _yield_to_training() -> None:
+    """Lower the priority of this thread. Elsewhere than on Linux, threads have no priority of their own."""
+    if sys.platform == "linux":
+        lower = min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, LOWEST)
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), lower)
+
+
+def _synchronized(handle: int) -> torch.Tensor:
+    """Return the result of a collective of Horovod, whose own function keeps a processor busy while it waits."""
+    import horovod.torch as hvd
+
+    while not hvd.poll(handle):
+        time.sleep(POLL_SECONDS)
+    result: torch.Tensor = hvd.synchronize(handle)
+    return result

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LONGEST_FACTOR = 16
 """How many times longer than ``every`` an interval of the schedule ``quadratic`` becomes."""
+HIGHEST_RATE = "farandole_highest_lr"
 TRIED = Local(every=1, delay=0, payload="fp32", warmup=0)
 """The mode in which ranks train while they measure."""
 
@@ -48,7 +49,7 @@ class LocalTraining(Training):
     def _finish(self) -> None:
         """Make the parameters and the statistics of batch normalization equal on all ranks."""
         if context.size() > 1:
-            if self._pending is not None and self._pending.step < self.steps:
+            if not self._pending_is_of_now():
                 self._apply_pending()
             self._average_and_wait()
             self._statistics.pool(self._averager.number)
@@ -76,7 +77,7 @@ class LocalTraining(Training):
         self._averager.payload = mode.payload
 
     def _exchange_if_due(self, optimizer: Optimizer) -> None:
-        self._highest_rate = max(self._highest_rate, _rate(optimizer))
+        self._note_rate(optimizer)
         if context.size() == 1:
             self._last = self.steps
         elif self._trial is not None:
@@ -91,14 +92,16 @@ class LocalTraining(Training):
         if due and self._mode.schedule == "quadratic":
             # The learning rates may differ, for example if they depend on the loss of each rank.
             own = json.dumps(self._interval(optimizer)).encode()
-            self._every = json.loads(collectives.broadcast_bytes(own, root=0))
+            with self._figures.waiting(0):
+                self._every = json.loads(collectives.broadcast_bytes(own, root=0))
         if self.steps <= self._mode.warmup or (due and self._mode.delay == 0):
             self._apply_pending()
             self._average_and_wait()
         elif due:
-            self._pending = self._start()
-            if self._mode.delay == 1 or not self._averager.encodes_beside:
-                self._send(self._pending)
+            self._pending = self._start(beside=self._sends_later)
+            if not self._sends_later:
+                with self._figures.waiting(0):
+                    self._send(self._pending, beside=self._averager.works_beside)
         if self.steps == self._mode.warmup:
             self._figures = Figures()  # the warm-up waits and sends more than all other steps
 
@@ -109,11 +112,32 @@ class LocalTraining(Training):
             self._figures = Figures()
 
     def _average_and_wait(self) -> None:
-        average, self._pending = self._pending or self._start(), None
+        average, self._pending = self._pending or self._start(beside=False), None
         with self._figures.waiting(0):
-            if average.receive is None:
-                self._send(average)
+            self._send(average, beside=False)
             self._averager.apply_at_once(average)
+
+    def _pending_is_of_now(self) -> bool:
+        """Return whether the average that is in progress is one of the parameters as they are now, on all ranks.
+
+        Then no other is needed. A user may have changed parameters after the last step.
+        """
+        if self._pending is None or self._pending.step < self.steps:
+            return False
+        own = bytes([self._averager.is_of_now(self._pending)])
+        return all(each == b"\x01" for each in collectives.gather_bytes(own))
+
+    @property
+    def _sends_later(self) -> bool:
+        """Whether this rank encodes what it sends beside the next step, and sends it after that step."""
+        return self._mode.delay > 1 and self._averager.works_beside
+
+    def _note_rate(self, optimizer: Optimizer) -> None:
+        """Keep the highest rate, also in the state of the optimizer, from which a later run continues."""
+        if self._mode.schedule == "quadratic":
+            group = optimizer.param_groups[0]
+            self._highest_rate = max(self._highest_rate, group.get(HIGHEST_RATE, 0.0), _rate(optimizer))
+            group[HIGHEST_RATE] = self._highest_rate
 
     def _interval(self, optimizer: Optimizer) -> int:
         """Return the interval of the schedule ``quadratic`` at the current learning rate."""
@@ -121,12 +145,12 @@ class LocalTraining(Training):
         factor = (self._highest_rate / (2 * rate)) ** 2 if rate > 0 else float(LONGEST_FACTOR)
         return int(self._mode.every * min(max(1.0, factor), LONGEST_FACTOR))
 
-    def _start(self) -> Average:
+    def _start(self, *, beside: bool) -> Average:
         self._last = self.steps
-        return self._averager.start(self.steps)
+        return self._averager.start(self.steps, beside=beside)
 
-    def _send(self, average: Average) -> None:
-        self._figures.sent += self._averager.send(average)
+    def _send(self, average: Average, *, beside: bool) -> None:
+        self._figures.sent += self._averager.send(average, beside=beside)
 
     def _continue(self, average: Average) -> None:
         """Send what was encoded during the last step, or apply an average after its delay."""
@@ -134,14 +158,14 @@ class LocalTraining(Training):
             self._apply_pending()
         elif average.receive is None:
             with self._figures.waiting(0):
-                self._send(average)
+                self._send(average, beside=True)
 
     def _apply_pending(self) -> None:
         if self._pending is not None:
             average, self._pending = self._pending, None
             with self._figures.waiting(self.steps - average.step):
                 if average.receive is None:
-                    self._send(average)
+                    self._send(average, beside=False)
                 self._averager.apply(average)
 
 

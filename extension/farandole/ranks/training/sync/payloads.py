@@ -41,7 +41,7 @@ class Payload(ABC):
 
     def decode(self, encoded: torch.Tensor, count: int) -> torch.Tensor:
         """Return the ``count`` elements of an encoded vector in single precision."""
-        vector = torch.zeros(count, device=encoded.device)
+        vector = torch.zeros(count, dtype=torch.float32, device=encoded.device)
         self.add_to(vector, encoded)
         return vector
 

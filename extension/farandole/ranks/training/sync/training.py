@@ -93,11 +93,10 @@ class Training(ABC):
 
     def _check_parameters(self, optimizer: Optimizer) -> None:
         """Raise UsageError if the optimizer trains other parameters than those that are averaged."""
-        added = sum(len(group["params"]) for group in optimizer.param_groups) - self._vector.parameters
-        if added:
+        if added := self._vector.lacks(one for group in optimizer.param_groups for one in group["params"]):
             raise UsageError(
-                f"the optimizer has got {added} more parameters since fd.prepare, which would not be averaged; call "
-                "fd.prepare again after add_param_group."
+                f"the optimizer trains {added} more parameters than at fd.prepare, which would not be averaged; call "
+                "fd.prepare again after add_param_group or requires_grad_."
             )
 
     def _agree(self, **own: Any) -> list[dict[str, Any]]:

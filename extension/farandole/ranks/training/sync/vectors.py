@@ -12,24 +12,36 @@ from farandole.exceptions import UsageError
 
 
 class ParameterVector:
-    """Copies parameters to and from vectors of shape (n,), in single precision or in double if some of them need it.
+    """Copies trained parameters to and from vectors of shape (n,), in single precision or in double if some need it.
+
+    Parameters that require no gradients are left out.
 
     Attributes:
-        parameters: how many parameters there are.
+        rounds: whether some parameters have fewer digits than the vectors.
 
     Raises:
-        UsageError: a parameter is complex.
+        UsageError: a parameter is complex, or there is none that requires gradients.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._parameters = list(parameters)
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        if not self._parameters:
+            raise UsageError(
+                "fd.prepare: the optimizer has no parameter that requires gradients, so there is nothing to average. "
+                "Call requires_grad_() on some before fd.prepare."
+            )
         if any(parameter.is_complex() for parameter in self._parameters):
             raise UsageError('fd.prepare: complex parameters need sync="step".')
-        self.parameters = len(self._parameters)
+        self._known = {id(parameter) for parameter in self._parameters}
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._count = sum(self._sizes)
         double = any(parameter.dtype == torch.float64 for parameter in self._parameters)
         self._dtype = torch.float64 if double else torch.float32
+        self.rounds = any(parameter.dtype != self._dtype for parameter in self._parameters)
+
+    def lacks(self, parameters: Iterable[nn.Parameter]) -> int:
+        """Return how many of these parameters require gradients and are not in the vectors."""
+        return sum(one.requires_grad and id(one) not in self._known for one in parameters)
 
     def read(self) -> torch.Tensor:
         """Return a copy of the parameters."""

@@ -154,6 +154,68 @@ def test_the_quadratic_schedule_averages_less_often_as_the_rate_falls(ranks):
     assert none <= 64 / (2 * LONGEST_FACTOR) + 1
 
 
+def test_the_quadratic_schedule_continues_with_the_state_of_the_optimizer(ranks):
+    ranks.size = 1
+    mode = Local(every=2, delay=1, payload="fp32", warmup=0, schedule="quadratic")
+    [before], [after] = trained(ranks, mode), trained(ranks, mode)
+    before.move(1.0)  # at a rate of 1
+    before.optimizer.param_groups[0]["lr"] = 0.1
+    after.optimizer.load_state_dict(before.optimizer.state_dict())
+    after.move(1.0)
+    assert after.training._interval(after.optimizer) == 2 * LONGEST_FACTOR
+
+
+def test_parameters_without_gradients_are_not_sent(ranks):
+    ranks.size = 1
+    frozen, own = (nn.Parameter(torch.zeros(size)) for size in (1000, 3))
+    frozen.requires_grad_(False)
+    optimizer = torch.optim.SGD([frozen, own], lr=1.0)
+    training = LocalTraining(nn.ParameterList([frozen, own]), optimizer, Local())
+    own.grad = torch.ones(3)
+    optimizer.step()
+    assert training._averager.reference.shape == (3,)
+    frozen.requires_grad_(True)
+    with pytest.raises(UsageError, match="trains 1 more parameters.*after add_param_group or requires_grad_"):
+        optimizer.step()
+    own.requires_grad_(False)
+    frozen.requires_grad_(False)
+    with pytest.raises(UsageError, match="no parameter that requires gradients.*Call requires_grad_"):
+        LocalTraining(nn.ParameterList([own]), optimizer, Local())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("delay", [0, 1, 2])
+def test_no_change_is_lost_in_parameters_with_few_digits(ranks, dtype, delay):
+    start = torch.ones(LENGTH, dtype=dtype)
+    each = trained(ranks, Local(every=4, delay=delay, payload="fp32", warmup=0), start=start)
+    digit = torch.finfo(dtype).eps
+
+    def work(rank):
+        for step in range(40):
+            change = digit if rank == 0 and step % 4 == 0 else 0.0  # a third of a digit for each average
+            each[rank].parameter.grad = torch.full((LENGTH,), -change, dtype=dtype)
+            each[rank].optimizer.step()
+        each[rank].training.average_now()
+        return each[rank].value
+
+    for value in ranks.run(work):
+        assert (value - start).mean().item() == pytest.approx(10 / 3 * digit, abs=digit)
+
+
+def test_a_change_after_the_last_step_is_in_the_last_average(ranks):
+    each = trained(ranks, Local(every=4, delay=3, payload="fp32", warmup=0))
+
+    def work(rank):
+        for _ in range(4):
+            each[rank].move(1.0)
+        each[rank].parameter.data.clamp_(max=0.5 if rank == 0 else 5.0)  # as for a critic, or with a pruned model
+        each[rank].training.average_now()
+        return each[rank].value
+
+    for value in ranks.run(work):
+        torch.testing.assert_close(value, torch.full((LENGTH,), (0.5 + 4 + 4) / 3))
+
+
 def test_statistics_of_batches_are_pooled_at_the_end(ranks):
     batches = torch.randn(3, 500, 4, generator=torch.Generator().manual_seed(0)) * 3
     batches[0] += 5
@@ -284,7 +346,7 @@ def test_parameters_that_were_added_to_the_optimizer_are_refused(ranks):
     [one] = trained(ranks, Local())
     one.move(1.0)
     one.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
-    with pytest.raises(UsageError, match="1 more parameters since fd.prepare.*call fd.prepare again"):
+    with pytest.raises(UsageError, match="trains 1 more parameters than at fd.prepare.*call fd.prepare again"):
         one.move(1.0)
 
 

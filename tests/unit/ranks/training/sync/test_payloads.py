@@ -84,6 +84,16 @@ def test_an_encoded_vector_is_the_same_in_pieces_and_as_a_whole(name: str, monke
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_arrives_does_not_depend_on_the_default_type(name: str) -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        encoded = PAYLOADS[name].encode(torch.ones(3, dtype=torch.float32), 3)
+        assert PAYLOADS[name].decode(encoded, 3).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_part_of_an_encoded_vector_is_added(name: str) -> None:
     payload = PAYLOADS[name]
     encoded = payload.encode(torch.randn(300, generator=torch.Generator().manual_seed(0)), 3)

@@ -31,7 +31,8 @@ class Overhead(NamedTuple):
 
     Attributes:
         pause: for this time, the training stops.
-        encode: before the rank sends, beside the training. Then the rank sends after the next step.
+        encode: before the rank sends. With a delay of more than a step, this is done beside the next step, and the rank
+            sends after it.
         decode: after the rank has received, beside the training.
     """
 
@@ -77,8 +78,11 @@ class Conditions:
     def held_up(self, *, delay: int, payload: str) -> float:
         """Return the seconds for which an average holds up the training."""
         overhead = self.overheads[payload]
-        sent = max(overhead.encode, self.step) if overhead.encode and delay > 1 else overhead.encode
-        return overhead.pause + max(0.0, sent + self.average(payload) + overhead.decode - delay * self.step)
+        received = self.average(payload) + overhead.decode
+        if overhead.encode and delay > 1:
+            late = max(0.0, overhead.encode - self.step)
+            return overhead.pause + late + max(0.0, received - (delay - 1) * self.step)
+        return overhead.pause + overhead.encode + max(0.0, received - delay * self.step)
 
 
 def slowest(each: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Overhead]:

@@ -98,6 +98,9 @@ def statistics_are_pooled() -> None:
     together = batches.flatten(0, 1)
     torch.testing.assert_close(model[0].running_mean, together.mean(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model[0].running_var, together.var(0), rtol=1e-2, atol=1e-2)
+    if fd.size() > 1:
+        fd.sync.finish(optimizer, batches=[batches[fd.rank()] + 1])
+        torch.testing.assert_close(model[0].running_mean, together.mean(0) + 1, rtol=1e-4, atol=1e-4)
 
 
 def equal_on_all_ranks(parameters: Iterable[torch.Tensor]) -> bool:

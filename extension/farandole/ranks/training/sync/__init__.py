@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from farandole.ranks.training.sync.modes import DEFAULT_WARMUP, Asynchronous, Auto, Compressed, Local, default_delay
 
@@ -78,19 +79,23 @@ def compressed(method: str = "fp16", *, rank: int = 2) -> Compressed:
     return Compressed(method, rank)
 
 
-def finish(optimizer: Optimizer) -> None:
+def finish(optimizer: Optimizer, batches: Iterable[Any] | None = None) -> None:
     """Wait for an average of the parameters as they are now, so that all ranks have equal parameters.
 
     The end of an epoch of the prepared loader does this by itself. Call this function on all ranks, after the same
-    step, before an evaluation in any other place. It does nothing in the modes ``step`` and ``compressed``, whose ranks
-    are always equal. With :func:`asynchronous`, each rank takes the newest parameters, and ranks stay different.
+    step, before an evaluation in any other place. It does nothing on a single rank, and in the modes ``step`` and
+    ``compressed``, whose ranks are always equal. With :func:`asynchronous`, each rank takes the newest parameters, and
+    ranks stay different.
 
     Args:
         optimizer (torch.optim.Optimizer): the optimizer that ``fd.prepare`` has returned.
+        batches (iterable, optional): batches of training data, as ``torch.optim.swa_utils.update_bn`` takes them. Batch
+            normalization gets their statistics at the averaged parameters. Without them, it has the mean of the
+            statistics that ranks have gathered in training, when their parameters differed.
     """
     from farandole.ranks.training.sync import attached
 
-    attached.average_now(optimizer)
+    attached.average_now(optimizer, batches)
 
 
 def local(

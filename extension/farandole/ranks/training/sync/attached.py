@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -29,7 +30,7 @@ def attach(model: nn.Module, optimizer: Optimizer, mode: Own) -> None:
         _count_skipped_steps()
         refuse(model, optimizer, mode)
         _attached[optimizer] = (
-            AsynchronousTraining(optimizer, mode)
+            AsynchronousTraining(model, optimizer, mode)
             if isinstance(mode, Asynchronous)
             else LocalTraining(model, optimizer, mode)
         )
@@ -41,13 +42,14 @@ def detach(optimizer: Optimizer) -> None:
         training.close()
 
 
-def average_now(optimizer: Optimizer) -> None:
+def average_now(optimizer: Optimizer, batches: Iterable[Any] | None = None) -> None:
     """Wait for an average of the parameters that ``optimizer`` trains, if ranks train them on their own.
 
-    All ranks must call this function after the same step.
+    If there are ``batches``, recompute the statistics of batch normalization from them. All ranks must call this
+    function after the same step.
     """
     if (training := _attached.get(optimizer)) is not None:
-        training.average_now()
+        training.average_now(batches)
 
 
 def average_all(since: float) -> None:

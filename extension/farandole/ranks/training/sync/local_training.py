@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farandole.ranks import context
 from farandole.ranks.training.sync.averager import Average, Averager
 from farandole.ranks.training.sync.choice.trial import Trial
 from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Auto, Local
-from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.training.sync.training import Training
 from farandole.ranks.world import collectives
 
@@ -35,12 +35,11 @@ class LocalTraining(Training):
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Local | Auto) -> None:
-        super().__init__(optimizer, mode)
+        super().__init__(model, optimizer, mode)
         self._chooses = isinstance(mode, Auto)
         self._trial: Trial | None = None
         self._mode: Local = mode if isinstance(mode, Local) else TRIED
         self._averager = Averager(self._vector, self._mode.payload, next(_numbers))
-        self._statistics = BatchStatistics(model)
         self._pending: Average | None = None
         self._last = 0
         self._every = self._mode.every
@@ -52,6 +51,11 @@ class LocalTraining(Training):
             if not self._pending_is_of_now():
                 self._apply_pending()
             self._average_and_wait()
+            self._statistics.pool(self._averager.number)
+
+    def _recompute_statistics(self, batches: Iterable[Any]) -> None:
+        super()._recompute_statistics(batches)
+        if context.size() > 1:
             self._statistics.pool(self._averager.number)
 
     def _enter_world(self) -> None:

@@ -1,11 +1,17 @@
-"""Pools the running statistics of batch normalization layers, which each rank has gathered from its own batches."""
+"""The running statistics of batch normalization layers, which each rank gathers from its own batches."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.optim.swa_utils import update_bn
 
+from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training.sync import exchange
 
@@ -14,7 +20,21 @@ class BatchStatistics:
     """The running means and variances of a model."""
 
     def __init__(self, model: nn.Module) -> None:
+        self._model = model
         self._layers = [module for module in model.modules() if isinstance(module, _NormBase)]
+
+    def recompute(self, batches: Iterable[Any]) -> None:
+        """Replace the statistics by those of these batches, at the parameters as they are now.
+
+        Raises:
+            UsageError: there is no batch.
+        """
+        each = iter(batches)
+        try:
+            first = next(each)
+        except StopIteration:
+            raise UsageError("fd.sync.finish: there are no batches; pass some, or leave the argument out.") from None
+        update_bn(chain([first], each), self._model, device=context.device())
 
     @torch.no_grad()
     def pool(self, number: int) -> None:

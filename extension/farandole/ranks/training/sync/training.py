@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 
 from farandole.exceptions import UsageError
 from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Sync
+from farandole.ranks.training.sync.statistics import BatchStatistics
 from farandole.ranks.training.sync.vectors import ParameterVector
 from farandole.ranks.world import collectives, world
 
@@ -26,11 +29,12 @@ class Training(ABC):
         stepped: when the last of them ended, as `time.perf_counter` says.
     """
 
-    def __init__(self, optimizer: Optimizer, mode: Sync) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Sync) -> None:
         self.steps = 0
         self.stepped = 0.0
         self._mode = mode
         self._vector = ParameterVector(one for group in optimizer.param_groups for one in group["params"])
+        self._statistics = BatchStatistics(model)
         self._figures = Figures()
         self._world: int | None = None
         self._finished = 0
@@ -44,15 +48,20 @@ class Training(ABC):
         for hook in self._hooks:
             hook.remove()
 
-    def average_now(self) -> None:
+    def average_now(self, batches: Iterable[Any] | None = None) -> None:
         """Exchange the parameters as they are now, and wait for the result. Do nothing if there was no step since then.
 
-        All ranks must call this method, after the same step if their parameters are to be equal afterwards.
+        If there are ``batches``, recompute the statistics of batch normalization from them afterwards. All ranks must
+        call this method, after the same step if their parameters are to be equal afterwards.
         """
-        if self._world == world.current().times_left and self.steps != self._finished:
+        if self._world != world.current().times_left:
+            return
+        if self.steps != self._finished:
             self._finish()
             self._finished = self.steps
             self._figures.show(self._mode)
+        if batches is not None:
+            self._recompute_statistics(batches)
 
     def skip_step(self, optimizer: Optimizer) -> None:
         """Count a step that was left out on this rank, because its gradients were too large for half precision.
@@ -73,6 +82,9 @@ class Training(ABC):
     @abstractmethod
     def _finish(self) -> None:
         """Exchange the parameters as they are now, and wait for the result."""
+
+    def _recompute_statistics(self, batches: Iterable[Any]) -> None:
+        self._statistics.recompute(batches)
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._check_parameters(optimizer)

@@ -23,7 +23,7 @@ class Trained:
     def __init__(self, mode):
         self.parameter = nn.Parameter(torch.zeros(LENGTH))
         self.optimizer = torch.optim.SGD([self.parameter], lr=1.0)
-        self.training = AsynchronousTraining(self.optimizer, mode)
+        self.training = AsynchronousTraining(nn.ParameterList([self.parameter]), self.optimizer, mode)
 
     def move(self, change):
         self.parameter.grad = torch.full((LENGTH,), -float(change))
@@ -112,7 +112,8 @@ def test_the_bytes_of_rank_0_are_those_that_its_server_sends(ranks, trained):
     for one in each:
         one.settle()
     ranks.run(lambda rank: (each[rank].move(0.0), each[rank].settle(), each[rank].move(0.0), each[rank].settle()))
-    each[0].move(0.0)
+    for one in each:
+        one.move(0.0)  # counts the exchanges that have ended
     size = 4 * LENGTH
     assert [one.training._figures.sent for one in each] == [2 * 3 * size, 3 * size, 3 * size]
 

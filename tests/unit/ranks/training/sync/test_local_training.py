@@ -304,6 +304,29 @@ def test_an_average_in_progress_ends_before_the_parameters_are_made_equal(ranks,
     assert len(ranks.sums) == (1 if steps == 4 else 2)
 
 
+def test_statistics_are_recomputed_with_the_average_of_the_parameters(ranks):
+    models = [nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1)) for _ in range(3)]
+    optimizers = [torch.optim.SGD(model[0].parameters(), lr=1.0) for model in models]
+    trainings = [
+        LocalTraining(model, optimizer, Local(every=100, payload="fp32", warmup=0))
+        for model, optimizer in zip(models, optimizers, strict=True)
+    ]
+    batches = torch.arange(24.0).reshape(2, 4, 3, 1)
+
+    def work(rank):
+        models[rank][0].weight.data.fill_(1.0)
+        models[rank][0].weight.grad = torch.full((1, 1), -float(rank))  # the mean of the weights is 2
+        optimizers[rank].step()
+        with pytest.raises(UsageError, match="there are no batches"):
+            trainings[rank].average_now([])
+        trainings[rank].average_now([(batch.flatten(0, 1), None) for batch in batches + rank])
+
+    ranks.run(work)
+    for model in models:
+        assert model[1].running_mean.item() == pytest.approx(2 * (11.5 + 1))
+        assert model[1].momentum == 0.1
+
+
 def test_a_training_goes_on_after_a_rank_was_lost_in_an_exchange(ranks):
     each = trained(ranks, Local(every=2, delay=1, payload="int8", warmup=0))
     ranks.run(lambda rank: each[rank].move(1.0))

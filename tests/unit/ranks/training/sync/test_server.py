@@ -37,8 +37,7 @@ def connect():
 
 
 def exchange(exchanger, change, steps=1):
-    _, _, answer = exchanger.start(torch.as_tensor(change).expand(4).clone(), steps)
-    return answer.result(20)
+    return exchanger.start(torch.as_tensor(change).expand(4).clone(), steps).result(20).difference
 
 
 def two_that_wait_for_each_other(connect, **options):
@@ -67,9 +66,9 @@ def test_no_change_is_lost_if_all_ranks_send_at_once(connect, payload):
 
     def work(rank):
         for change in [*changes[rank], torch.zeros(4)]:
-            sent, _, answer = exchangers[rank].start(change, 1)
-            sums[rank] += sent
-            known[rank] += answer.result(20)
+            answer = exchangers[rank].start(change, 1).result(20)
+            sums[rank] += answer.sent
+            known[rank] += answer.difference
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(work, range(3)))
@@ -98,7 +97,7 @@ def test_a_rank_that_leaves_is_not_waited_for(connect):
 
 def test_closing_ends_an_exchange_that_waits(connect):
     first, _second = two_that_wait_for_each_other(connect)
-    _, _, answer = first.start(torch.zeros(4), 1)
+    answer = first.start(torch.zeros(4), 1)
     with pytest.raises(TimeoutError):
         answer.result(0.2)
     first.close()

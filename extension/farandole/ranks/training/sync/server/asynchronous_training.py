@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training.sync.modes import Asynchronous
 from farandole.ranks.training.sync.server import frames
-from farandole.ranks.training.sync.server.exchanger import Exchanger
+from farandole.ranks.training.sync.server.exchanger import Answer, Exchanger
 from farandole.ranks.training.sync.server.parameter_server import ParameterServer
 from farandole.ranks.training.sync.training import Training
 from farandole.ranks.world import collectives
@@ -27,11 +27,10 @@ from farandole.ranks.world import collectives
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """An exchange in progress: the step after which it began, what the server receives, and the server's answer."""
+    """An exchange in progress: the step after which it began, and the answer."""
 
     step: int
-    sent: torch.Tensor
-    answer: Future[torch.Tensor]
+    answer: Future[Answer]
 
 
 class AsynchronousTraining(Training):
@@ -39,8 +38,8 @@ class AsynchronousTraining(Training):
 
     _mode: Asynchronous
 
-    def __init__(self, optimizer: Optimizer, mode: Asynchronous) -> None:
-        super().__init__(optimizer, mode)
+    def __init__(self, model: nn.Module, optimizer: Optimizer, mode: Asynchronous) -> None:
+        super().__init__(model, optimizer, mode)
         self._exchanger: Exchanger | None = None
         self._server: ParameterServer | None = None
         self._pending: Exchange | None = None
@@ -78,10 +77,8 @@ class AsynchronousTraining(Training):
     def _start_exchange(self) -> None:
         assert self._exchanger is not None
         change = self._vector.read() - self._known
-        sent, size, answer = self._exchanger.start(change, self.steps - self._last)
-        if self._server is None:
-            self._figures.sent += size
-        self._pending = Exchange(step=self.steps, sent=sent, answer=answer)
+        answer = self._exchanger.start(change, self.steps - self._last)
+        self._pending = Exchange(step=self.steps, answer=answer)
         self._last = self.steps
 
     def _finish_exchange(self) -> None:
@@ -89,9 +86,12 @@ class AsynchronousTraining(Training):
             return
         self._pending = None
         with self._figures.waiting(self.steps - exchange.step), _server_lost():
-            difference = exchange.answer.result().to(exchange.sent.device)
+            answer = exchange.answer.result()
+        if self._server is None:
+            self._figures.sent += answer.size
+        difference = answer.difference.to(answer.sent.device)
         self._known += difference
-        self._vector.add(difference - exchange.sent)
+        self._vector.add(difference - answer.sent)
 
     def _connect(self) -> None:
         """Start the server on rank 0, and connect to it. All ranks call this method, with equal parameters."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 
 import torch
 
@@ -13,6 +14,21 @@ from farandole.ranks.training.sync.payloads import PAYLOADS
 from farandole.ranks.training.sync.server import frames
 
 CONNECT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What an exchange has moved.
+
+    Attributes:
+        sent: the change that the server has received, which rounding may have altered.
+        size: bytes that were sent.
+        difference: of the server's reference to what this rank knew of it, on the CPU.
+    """
+
+    sent: torch.Tensor
+    size: int
+    difference: torch.Tensor
 
 
 class Exchanger:
@@ -25,17 +41,15 @@ class Exchanger:
         frames.configure(self._peer)
         frames.send_key(self._peer, key, rank)
 
-    def start(self, change: torch.Tensor, steps: float) -> tuple[torch.Tensor, int, Future[torch.Tensor]]:
+    def start(self, change: torch.Tensor, steps: float) -> Future[Answer]:
         """Send a change of the parameters, of shape (n,), which was made with this many steps.
 
-        Returns:
-            tuple: the change that the server receives, which rounding may have altered; the bytes that are sent; and a
-            future for the difference of the reference to what this rank knows of it. The future raises OSError if the
-            server is gone.
+        The future raises OSError if the server is gone. A processor encodes the change beside the training.
         """
-        encoded = self._payload.encode(change, 1).cpu()
-        sent = self._payload.decode(encoded, len(change)).to(change.device)
-        return sent, encoded.nbytes, beside(lambda: self._exchange(encoded, steps, len(change)))
+        if change.device.type == "cpu":
+            return beside(lambda: self._exchange(*self._encode(change), steps))
+        encoded, sent = self._encode(change)
+        return beside(lambda: self._exchange(encoded, sent, steps))
 
     def close(self) -> None:
         """End the connection. An exchange that is in progress raises an error."""
@@ -44,7 +58,13 @@ class Exchanger:
             self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
 
-    def _exchange(self, encoded: torch.Tensor, steps: float, count: int) -> torch.Tensor:
+    def _encode(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a change encoded, and what the server decodes from it."""
+        rest = change.clone()
+        encoded = self._payload.take(rest, 1).cpu()
+        return encoded, change - rest
+
+    def _exchange(self, encoded: torch.Tensor, sent: torch.Tensor, steps: float) -> Answer:
         frames.send(self._peer, steps, encoded)
         _, received = frames.receive(self._peer, encoded.dtype)
-        return self._payload.decode(received, count)
+        return Answer(sent=sent, size=encoded.nbytes, difference=self._payload.decode(received, len(sent)))

@@ -25,9 +25,6 @@ class Server:
     async def stop_kernel(self, _kernel_id):
         return None
 
-    async def present(self):
-        return True
-
 
 class Rank(RankKernel):
     """A rank that trains until the test ends its cell. A `deaf` rank does not notice that its world is broken."""
@@ -59,6 +56,9 @@ class Rank(RankKernel):
     @property
     def connected(self):
         return self.opened.is_set()
+
+    async def worker_answers(self):
+        return self.connected
 
     async def ping(self):
         await self.answers.wait()

@@ -22,7 +22,7 @@ WIDTH = 4
 MACHINES = [1, 2]
 BACKEND = {backend!r}
 """
-MODES = [("1", "step"), ("2", "asynchronous"), ("2", "auto"), ("2", "local"), ("2", "step")]
+MODES = [("1", "step"), ("2", "asynchronous"), ("2", "auto"), ("2", "compressed"), ("2", "local"), ("2", "step")]
 """The rows of the notebook's table: the workers and the mode."""
 
 

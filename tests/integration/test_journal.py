@@ -165,6 +165,37 @@ async def test_a_stopped_kernel_ends_its_journal(worker, rank, tmp_path):
     assert (await work).status == "dead"
 
 
+async def until(worker, happened):
+    """Wait until the worker's only journal is in this state, and return its description."""
+    async with asyncio.timeout(60):
+        while not (found := (await worker.records()).records) or not happened(found[0]):
+            await asyncio.sleep(0.02)
+    return found[0]
+
+
+@pytest.mark.parametrize("receives", [True, False])
+async def test_a_worker_is_idle_only_after_the_driver_has_received_the_end_of_its_run(worker, rank, receives):
+    network = rank.kernel._connection._socket._conn.transport
+    work = asyncio.create_task(rank.run("pass"))
+    if receives:
+        assert (await work).status == "ok"
+    else:
+        # The network of the driver's machine fails, but the connection stays open.
+        network.pause_reading()
+    await until(worker, lambda record: record.ended)
+    assert (await worker.info()).idle_seconds is not None
+    if receives:
+        assert await rank.kernel.worker_answers()
+    work.cancel()
+    network.abort()
+    rank.kernel._connection._closing = True
+    record = await until(worker, lambda record: not record.led)
+    assert ((await worker.info()).idle_seconds is None) != receives
+    other = Rank(worker, rank.kernel.kernel_id)
+    assert (await other.kernel.follow(record, other.take)).status == "ok"
+    assert (await worker.info()).idle_seconds is not None
+
+
 async def test_an_idle_journal_sends_heartbeats(worker, rank, tmp_path):
     pid = (await rank.kernel.evaluate(rank_calls.identity().expression)).value["pid"]
     end = tmp_path / "end"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from farandole.cli.check import PERMISSIONS
 
 LEAD = """
 import sys
@@ -33,7 +34,7 @@ def laptop(tmp_path):
 
 def test_a_laptop_logs_in_leads_a_cluster_and_logs_out(hub, laptop):
     command = "-m", "farandole.cli"
-    token = hub.token_for("lovelace")
+    token = hub.token_for("lovelace", PERMISSIONS.split())
     done = laptop(*command, "login", f"{hub.url}/hub/home", said=f"{token}\n")
     assert done.stdout == f"Logged in at {hub.url} as lovelace. In a notebook: %cluster start --hub {hub.url}\n", done
     assert laptop(*command, "status").stdout == f"{hub.url}  lovelace  the token is valid\n"

@@ -57,7 +57,7 @@ def test_the_speed_of_a_model_is_predicted_in_each_mode(start, backend):
     define = "import torch\nnetwork = torch.nn.Linear(2000, 500)\nbatch = torch.ones(64, 2000), torch.ones(64)"
     with start(ranks=2, backend=backend) as cluster:
         cluster.run(define)
-        found = cluster.check(model="network", batch="batch")
+        found = cluster.check("network", "batch")
         assert found.model.size == 4 * (2000 * 500 + 500)
         first, *others = found.modes
         assert (first.mode, first.bytes_per_step) == ('sync="step"', found.model.size)

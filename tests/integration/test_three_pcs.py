@@ -74,8 +74,12 @@ def test_the_notebook_trains_in_each_mode_and_compares(kernel: RemoteKernel, tmp
 
 @pytest.mark.timeout(600)
 def test_without_the_images_the_notebook_says_where_to_get_them(kernel: RemoteKernel, tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=r"There is no folder .*none/train\. CINIC-10 is at https://"):
-        run_notebook(kernel, data=str(tmp_path / "none"), backend="torch")
+    images = tmp_path / "none"
+    (images / "train" / "airplane").mkdir(parents=True)
+    with pytest.raises(CellError) as caught:
+        run_notebook(kernel, data=str(images), backend="torch")
+    assert f"There is no CINIC-10 in {images}: its folder train is missing or has no images." in str(caught.value)
+    assert f"`%cluster put FOLDER --to {images}`" in str(caught.value)
     kernel.execute("%cluster stop", deadline=CELL_SECONDS)
 
 

@@ -82,7 +82,12 @@ def _read_token(url: str) -> str:
 
 def _ask_for_token(url: str) -> str:
     page = f"{url}/hub/token"
-    print(f"Make a token at {page} and paste it here. It is not shown.")
+    print(
+        f"Make a token at {page}\n"
+        f"  Permissions: {check.PERMISSIONS}\n"
+        "  Token expires in: choose a time, e.g. 1 Month\n"
+        "Paste it here. It is not shown."
+    )
     webbrowser.open(page)
     return getpass.getpass("Token: ")
 

@@ -10,6 +10,8 @@ from farandole.exceptions import HubError, PermissionDeniedError
 
 NEEDED = ("access:servers", "read:users", "servers")
 """The scopes without which a driver cannot start workers and connect to them."""
+PERMISSIONS = " ".join(f"{scope}!user" for scope in NEEDED)
+"""What to enter on the hub's Token page under *Permissions*. Users have these scopes only for their own servers."""
 NOT_HERE = frozenset({401, 403, 404, 405})
 """What servers answer that do not know the address of a hub's API."""
 
@@ -51,8 +53,8 @@ async def user_of(url: str, token: str) -> str:
         raise _no_hub(url)
     if missing := missing_scopes(model):
         raise PermissionDeniedError(
-            f"the token lacks the scopes {', '.join(missing)}, so it cannot start workers. Make one at {url}/hub/token "
-            "with no scopes given, which has all of yours."
+            f"the token lacks the scopes {', '.join(missing)}, so it cannot start workers. Make one at "
+            f"{url}/hub/token: under Permissions, enter {PERMISSIONS}, and choose when it expires."
         )
     return str(model["name"])
 

@@ -313,7 +313,7 @@ class Cluster:
         infos = self._loop.call(self._core.infos())
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
-    def check(self, *, model: str = "", batch: str = "") -> Preflight:
+    def check(self, model: str = "", batch: str = "") -> Preflight:
         """Check all ranks and the network between them before training, and return the measurements and the faults.
 
         ``model`` and ``batch`` name variables on the ranks: a ``torch.nn.Module``, and a batch of its input or a tuple

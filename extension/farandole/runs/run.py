@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Listener = Callable[[Report], None]
 
+SYNC_SECONDS = 30.0
+"""How long ``run.json`` may lack figures of `fd.sync` if nothing else changes. Each rank sends them every second."""
+
 
 class Run:
     """One execution of a training cell.
@@ -46,6 +49,10 @@ class Run:
         self._views = {rank: RankView(rank, worker) for rank, worker in enumerate(info.workers)}
         self._listeners: list[Listener] = []
         self._output_bytes = 0
+        self._sync_times: dict[int, float] = {}
+        """When each rank sent the last figures of `fd.sync` that were added, by the clock of its worker."""
+        self._sync_due: float | None = None
+        """When to write the figures of `fd.sync`, as a value of `time.monotonic`. None if ``run.json`` has them."""
         self._over = threading.Event()
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
@@ -137,8 +144,7 @@ class Run:
         """Add a batch of messages from a rank, unless the run's files already contain it. Ignore unknown kinds."""
         known = self._is_known(position)
         if known:
-            # Progress messages are not in any file, so they are needed even if the files contain the other messages.
-            records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
+            records = tuple(record for record in records if self._is_unwritten(rank, record))
         lines: dict[str, list[str]] = {}
         reports = [self._add(rank, record, lines) for record in records]
         if not known:
@@ -158,7 +164,7 @@ class Run:
         elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
             self.notice(record["text"], warning=record.get("warning") is True)
         elif kind == Kind.SYNC:
-            self._change(sync={**self._info.sync, rank: checked_sync(record)})
+            self._add_sync(rank, record)
         elif kind == Kind.USAGE:
             check_usage(record)
             self._view(rank).usage = record
@@ -175,6 +181,17 @@ class Run:
         _add_line(lines, f"metrics/rank-{rank}.jsonl", record)
         return report
 
+    def _add_sync(self, rank: int, record: dict[str, Any]) -> None:
+        """Add what a mode costs a rank, but do not write ``run.json`` for each such message."""
+        figures = checked_sync(record)
+        with self._lock:
+            self._sync_times[rank] = record["time"]
+            self._info = replace(self._info, sync={**self._info.sync, rank: figures})
+            now = time.monotonic()
+            self._sync_due = self._sync_due or now + SYNC_SECONDS
+            if now >= self._sync_due:
+                self._change()
+
     def add_log(
         self, rank: int, text: str, position: JournalPosition | None = None, printed: float | None = None
     ) -> None:
@@ -188,6 +205,15 @@ class Run:
 
     def _is_known(self, position: JournalPosition | None) -> bool:
         return position is not None and position[1] <= self._written.get(position[0], 0)
+
+    def _is_unwritten(self, rank: int, record: dict[str, Any]) -> bool:
+        """Return whether the run needs a message that ``positions.json`` counts, because no file may have its content.
+
+        Progress is in no file, and figures of `fd.sync` are written late. In an elastic run, several kernels have had
+        the same rank, and their journals are read in any order, so only the newest figures count.
+        """
+        kind = record.get("kind")
+        return kind == Kind.PROGRESS or (kind == Kind.SYNC and record["time"] >= self._sync_times.get(rank, 0.0))
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
         """Set the state of a rank, which the dashboard shows."""
@@ -231,6 +257,9 @@ class Run:
 
     def let_go(self) -> None:
         """Write all pending data and stop following the run, which continues until another driver attaches to it."""
+        with self._lock:
+            if self._sync_due is not None:
+                self._change()
         self._sink.close()
         self._over.set()
 
@@ -300,6 +329,7 @@ class Run:
     def _change(self, **changes: Any) -> None:
         with self._lock:
             self._info = replace(self._info, **changes)
+            self._sync_due = None
             self._sink.replace("run.json", self._info.to_json)
 
 

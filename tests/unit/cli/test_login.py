@@ -65,8 +65,15 @@ async def test_a_wrong_token_is_refused_with_the_page_that_makes_one():
 
 async def test_a_token_without_scopes_names_those_that_it_lacks():
     async with hub(scopes=["read:users!user=ada"]) as url:
-        with pytest.raises(PermissionDeniedError, match=r"lacks the scopes access:servers, servers, so it cannot"):
+        with pytest.raises(PermissionDeniedError, match=r"lacks the scopes access:servers, servers, so it") as caught:
             await check.user_of(url, "right")
+    words = "under Permissions, enter access:servers!user read:users!user servers!user, and choose when it expires."
+    assert str(caught.value).endswith(f"Make one at {url}/hub/token: {words}")
+
+
+async def test_the_named_permissions_are_enough():
+    async with hub(scopes=check.PERMISSIONS.replace("!user", "!user=ada").split()) as url:
+        assert await check.user_of(url, "right") == "ada"
 
 
 @pytest.mark.parametrize("scope", ["servers!server=ada/x", "servers!user=grace"])
@@ -189,6 +196,13 @@ async def test_a_terminal_is_asked_after_the_page_that_makes_a_token_is_opened(s
     monkeypatch.setattr(getpass, "getpass", lambda _: "right")
     url, status = await served(Terminal())
     assert (status, opened) == (0, [f"{url}/hub/token"])
+    said = capsys.readouterr().out.splitlines()
+    assert said[:4] == [
+        f"Make a token at {url}/hub/token",
+        "  Permissions: access:servers!user read:users!user servers!user",
+        "  Token expires in: choose a time, e.g. 1 Month",
+        "Paste it here. It is not shown.",
+    ]
     assert credentials.logins()[url].user == "ada"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,9 @@ from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.model import LogTail, RunInfo
 from farandole.runs.run import Run
 from farandole.runs.series import POINTS, Axis, Envelope
-from farandole.runs.writer import Nowhere
+from farandole.runs.store import RunStore
+from farandole.runs.view import view_of
+from farandole.runs.writer import Nowhere, write_atomically
 
 DEADLINE = 30
 
@@ -217,3 +220,95 @@ def test_series_are_available_without_lines_per_rank(run):
     assert sorted(with_lines[0].ranks) == [0, 1]
     assert run.series(by_rank=False) == [replace(one, ranks={}) for one in with_lines]
     assert run.series() == with_lines
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A run whose files are written."""
+    return RunStore(tmp_path / "runs").create(code="", backend="torch", size=2, workers=["c-w0", "c-w1"])
+
+
+@pytest.fixture
+def writes(written, monkeypatch):
+    """The names of the files that have been written as a whole since the run began."""
+    names = []
+
+    def write(path, *rest, **options):
+        names.append(path.name)
+        write_atomically(path, *rest, **options)
+
+    monkeypatch.setattr("farandole.runs.writer.write_atomically", write)
+    return names
+
+
+def sync(run, rank, sent, position=None):
+    """Add the figures that a rank sends after ``sent`` seconds, and write all that is to be written."""
+    figures = {"mode": "step", "waiting": 0.1, "bytes_per_step": sent, "staleness": 0}
+    run.add_records(rank, {"kind": "sync", "rank": rank, "time": float(sent), **figures}, position=position)
+    run.flush()
+
+
+def stored(folder):
+    """Return the bytes per step of each rank in run.json."""
+    figures = json.loads((folder / "run.json").read_text())["sync"]
+    return {int(rank): one["bytes_per_step"] for rank, one in figures.items()}
+
+
+def test_figures_of_a_sync_mode_are_shown_at_once_but_do_not_write_run_json_each_time(written, writes):
+    for second in range(100):
+        for rank in range(2):
+            sync(written, rank, second)
+        assert view_of(written, now=1.0)["sync"]["bytes_per_step"] == second
+    assert "run.json" not in writes
+    assert stored(written.folder) == {}
+    written.finish(Status.FINISHED)
+    assert writes.count("run.json") == 1
+
+
+def test_figures_of_a_sync_mode_are_written_with_the_next_change(written, writes):
+    sync(written, 0, 1)
+    written.notice("careful")
+    sync(written, 0, 2)
+    assert stored(written.folder) == {0: 1}
+    sync(written, 0, 3)
+    assert writes.count("run.json") == 1
+    written.finish(Status.FINISHED)
+
+
+def test_figures_of_a_sync_mode_are_written_now_and_then(written, monkeypatch):
+    sync(written, 0, 1)
+    assert stored(written.folder) == {}
+    written.notice("careful")
+    monkeypatch.setattr("farandole.runs.run.SYNC_SECONDS", 0.0)
+    sync(written, 0, 2)
+    assert stored(written.folder) == {0: 2}
+    written.finish(Status.FINISHED)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda run: run.finish(Status.FINISHED), lambda run: run.finish(Status.FAILED, "boom"), Run.let_go],
+    ids=["finished", "failed", "left"],
+)
+def test_the_last_figures_of_a_sync_mode_are_in_run_json_at_the_end(written, end):
+    for second in range(3):
+        sync(written, 1, second)
+    end(written)
+    assert stored(written.folder) == {1: 2}
+
+
+def test_a_driver_that_is_killed_loses_no_figures_of_a_sync_mode(written, tmp_path):
+    """positions.json counts the messages, but run.json lacks their figures. Kernel b took the rank of kernel a over."""
+    messages = [(1, ("a", 1)), (2, ("a", 2)), (3, ("b", 1)), (4, ("b", 2))]
+    for message in messages:
+        sync(written, 0, *message)
+    # Temporary files have hidden names, and may be gone before they are copied.
+    visible = shutil.ignore_patterns(".*")
+    other = RunStore(shutil.copytree(tmp_path / "runs", tmp_path / "other", ignore=visible))
+    assert stored(other.folder / written.id) == {}
+    again = other.resume(json.loads(written.info.to_json()), "")
+    for sent, position in [*messages[2:], *messages[:2]]:
+        sync(again, 0, sent, position)
+    again.finish(Status.FAILED, "boom")
+    assert stored(again.folder) == {0: 4}
+    written.let_go()

@@ -19,6 +19,7 @@ from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell
+from farandole.driver.kernels.outages import OutageNotices
 from farandole.driver.kernels.replies import Reply, Sink
 from farandole.driver.kernels.waits import WaitHints
 from farandole.driver.loop import Errand, LoopThread, in_thread
@@ -103,7 +104,7 @@ class CellRunner:
         try:
             # A sentence that the loop's thread prints would appear in the cell that started the cluster.
             hint = self._progress if show is None else relay.add_note
-            work = self._hinted(self._core.run(cell, ranks, self._progress), hint)
+            work = self._watched(self._core.run(cell, ranks, self._progress), hint, hint)
             self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=relay.pump))
         finally:
             relay.pump(flush=True)
@@ -263,12 +264,15 @@ class CellRunner:
             work = self._core.execute(cell, notice=callbacks.notice)
         else:
             work = self._core.lead(ElasticCell(self._core, cell, elastic, callbacks))
-        return self._hinted(work, callbacks.warn)
+        return self._watched(work, callbacks.warn, callbacks.notice)
 
-    def _hinted(self, work: Coroutine[Any, Any, list[Reply]], hint: Progress) -> Coroutine[Any, Any, list[Reply]]:
-        """Return a coroutine that executes a cell, and gives hints about ranks that wait for others."""
+    def _watched(
+        self, work: Coroutine[Any, Any, list[Reply]], hint: Progress, notice: Progress
+    ) -> Coroutine[Any, Any, list[Reply]]:
+        """Return a coroutine that executes a cell, and says which ranks wait for others and when the hub is silent."""
         core = self._core
-        return WaitHints(core.group, hint, backend=lambda: core.backend).during(work)
+        hinted = WaitHints(core.group, hint, backend=lambda: core.backend).during(work)
+        return OutageNotices(core.group, notice).during(hinted)
 
     def _callbacks(self, run: Run) -> RunCallbacks:
         def notice(text: str, *, warning: bool = False) -> None:
@@ -316,14 +320,14 @@ class CellRunner:
                 return self._core.follow(readers, sink, together=False)
             together = run.backend != "none"
             work = self._core.follow(readers, sink, together=together, notice=callbacks.notice)
-            return self._hinted(work, callbacks.warn)
+            return self._watched(work, callbacks.warn, callbacks.notice)
         if led or found.ended is not None:
             return follow_to_end(readers, sink)
         self._core.use(run.backend)
         replay = JournalReplay(readers=readers, workers=run.info.workers)
         cell = self._cell(run, sink, found.elastic)
         adopted = AdoptedRun(self._core, cell, found.elastic, callbacks, replay)
-        return self._hinted(self._core.take_over(adopted), callbacks.warn)
+        return self._watched(self._core.take_over(adopted), callbacks.warn, callbacks.notice)
 
     def _sink(self, relay: OutputRelay, run: Run | None) -> Sink:
         def take(rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:

@@ -235,7 +235,7 @@ class ClusterCore:
         """Replace lost workers and ranks, and then check all ranks and the network between them."""
         async with self.cell(progress):
             infos = [handle.info for handle in self.handles for _ in handle.kernels]
-            found = await preflight(self.name, self.group, infos, self.backend, **model)
+            found = await preflight(self.name, self.group, infos, self.backend, outside=self.source.outside, **model)
             if found.all_reduce_error:
                 self._world.invalidate()
             return found

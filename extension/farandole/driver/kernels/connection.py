@@ -11,7 +11,7 @@ from typing import Protocol
 import aiohttp
 
 from farandole.driver.workers.journal import WorkerJournal
-from farandole.driver.workers.worker import GONE, LOST_SECONDS, Worker
+from farandole.driver.workers.worker import GONE, LOST_SECONDS, PROBE_SECONDS, Worker
 from farandole.exceptions import WorkerStartError
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
@@ -47,6 +47,7 @@ class Connection:
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._receiver: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self._pong = asyncio.Event()
         self._closing = False
 
     @property
@@ -77,6 +78,19 @@ class Connection:
     async def ready(self) -> None:
         """Wait until the websocket is open or has been closed permanently."""
         await self._ready.wait()
+
+    async def answers(self) -> bool:
+        """Return whether the worker's server answers a ping on the open websocket within 5 s.
+
+        It answers even if the kernel hangs, but not if the network has failed and nobody has noticed yet.
+        """
+        self._pong.clear()
+        if self._socket is not None and self.is_ready:
+            with contextlib.suppress(aiohttp.ClientError, ConnectionError, TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await self._socket.ping()
+                    await self._pong.wait()
+        return self._pong.is_set()
 
     def header(self, kind: str) -> dict[str, str]:
         """Return the header of a new message, with the session id that determines where the kernel sends its reply."""
@@ -117,6 +131,11 @@ class Connection:
         async for frame in self._socket:
             if frame.type is aiohttp.WSMsgType.BINARY:
                 self._listener.hear(frame.data)
+            elif frame.type is aiohttp.WSMsgType.PONG:
+                self._pong.set()
+            elif frame.type is aiohttp.WSMsgType.PING:
+                with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+                    await self._socket.pong(frame.data)
 
     async def _open_again(self) -> None:
         self._ready.clear()

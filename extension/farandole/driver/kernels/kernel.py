@@ -92,6 +92,10 @@ class RankKernel:
         """False before the websocket is opened, and while a broken websocket is being reopened."""
         return self._connection.is_ready
 
+    async def worker_answers(self) -> bool:
+        """Return whether the worker answers on the websocket. It does so even if the kernel hangs."""
+        return await self._connection.answers()
+
     async def ended(self) -> None:
         """Wait until the kernel is known to be dead."""
         await self._died.wait()

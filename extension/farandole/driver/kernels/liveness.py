@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.replies import Reply
 from farandole.protocol import Notify
 
 HUNG_SECONDS = 30.0
@@ -22,6 +23,8 @@ class Liveness:
     - Without `give_up`, a rank that has not answered for `seconds` is reported.
     - With `give_up`, a rank is reported after half of that time, and `give_up` is called for it when the time is over.
     - A reported rank that answers again is reported as well.
+    - A rank is not to blame if its worker does not answer on the same websocket either. For example, this machine may
+      have no network or another one. `Connection` determines whether such a rank is lost.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Liveness:
         try:
             while True:
                 await asyncio.sleep(self._seconds / 6)
-                # A rank without a connection cannot answer, and `Connection` determines whether such a rank is lost.
+                # A rank without a connection cannot answer.
                 for kernel in [one for one in self._kernels() if one.alive and one.connected]:
                     # Each rank has its own task, so that a silent rank does not delay the others.
                     if kernel not in pings or pings[kernel].done():
@@ -55,16 +58,12 @@ class Liveness:
 
     async def _ping(self, kernel: RankKernel) -> None:
         answer = asyncio.create_task(kernel.ping())
+        timeout = self._seconds / 2 if self._give_up else self._seconds
         try:
-            timeout = self._seconds / 2 if self._give_up else self._seconds
-            if not await _done(answer, timeout):
-                # If the hub does not answer either, this machine may have no network, and the rank is not to blame.
-                if await kernel.worker.present() is None:
-                    return
+            if await _is_silent(kernel, answer, timeout):
                 self._report_silent(kernel)
                 # Without `give_up`, wait until the rank answers or dies, its connection breaks, or `run` is cancelled.
-                silent = not await _done(answer, timeout if self._give_up else None)
-                if silent and self._give_up and await kernel.worker.present() is not None:
+                if await _is_silent(kernel, answer, timeout if self._give_up else None) and self._give_up:
                     self._give_up(kernel)
             if answer.done() and answer.result().status == "ok" and kernel in self._silent:
                 self._silent.remove(kernel)
@@ -89,9 +88,10 @@ class Liveness:
             )
 
 
-async def _done(answer: asyncio.Task[object], seconds: float | None) -> bool:
+async def _is_silent(kernel: RankKernel, answer: asyncio.Task[Reply], seconds: float | None) -> bool:
+    """Return whether a rank sends no answer for this many seconds, although its worker can be reached."""
     await asyncio.wait([answer], timeout=seconds)
-    return answer.done()
+    return not answer.done() and await kernel.worker_answers() and not answer.done()
 
 
 def _name(kernel: RankKernel) -> str:

@@ -69,13 +69,17 @@ class RankFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class DriverFigures:
-    """The host of the driver and the versions of its packages."""
+    """The host of the driver and the versions of its packages.
+
+    ``outside`` is true for a driver that no server of the workers' hub runs, such as a laptop's.
+    """
 
     host: str
     versions: Mapping[str, str]
+    outside: bool = False
 
 
-def driver_figures() -> DriverFigures:
+def driver_figures(*, outside: bool = False) -> DriverFigures:
     """Return the figures of this process. Packages that are not installed have the version ``none``."""
     versions = {"python": platform.python_version()}
     for package in ("torch", "farandole"):
@@ -83,7 +87,7 @@ def driver_figures() -> DriverFigures:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "none"
-    return DriverFigures(host=socket.gethostname(), versions=versions)
+    return DriverFigures(host=socket.gethostname(), versions=versions, outside=outside)
 
 
 @dataclass(frozen=True, kw_only=True)

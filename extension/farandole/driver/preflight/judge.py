@@ -33,16 +33,35 @@ def driver_faults(driver: DriverFigures, ranks: Sequence[RankFigures]) -> list[s
     If only some ranks differ from the driver, they also differ from the other ranks, which is a fault of the ranks.
     """
     faults = []
-    ours, theirs = driver.versions["python"], _groups({rank.rank: rank.versions["python"] for rank in ranks})
-    if _minor(ours) not in map(_minor, theirs):
+    if not driver.outside and (other := _other_python(driver, ranks)):
         faults.append(
-            f"python: the notebook has {ours}, {_whose(theirs)}. Functions and classes cannot be pushed or pulled; "
-            "use an image with the notebook's Python for the workers, or move only data."
+            f"{other}. Functions and classes cannot be pushed or pulled; use an image with the notebook's Python for "
+            "the workers, or move only data."
         )
-    ours, theirs = driver.versions["farandole"], _groups({rank.rank: rank.versions["farandole"] for rank in ranks})
+    ours, theirs = driver.versions["farandole"], _versions("farandole", ranks)
     if ours not in theirs:
-        faults.append(f"farandole: the notebook has {ours}, {_whose(theirs)}. Start both from images of one release.")
+        remedy = "Start both from images of one release."
+        if driver.outside:
+            most = max(theirs, key=lambda version: len(theirs[version]))
+            remedy = f"On this machine, `pip install farandole=={most}`, from that release's wheel."
+        faults.append(f"farandole: the notebook has {ours}, {_whose(theirs)}. {remedy}")
     return faults
+
+
+def driver_notes(driver: DriverFigures, ranks: Sequence[RankFigures]) -> list[str]:
+    """Return the differences of a driver outside the hub that are no faults."""
+    other = _other_python(driver, ranks) if driver.outside else ""
+    return [f"{other}. Cells travel as text, so this is no fault. Push and pull only data."] if other else []
+
+
+def _other_python(driver: DriverFigures, ranks: Sequence[RankFigures]) -> str:
+    """Return who has which Python if all ranks have another one than the driver, or an empty string."""
+    ours, theirs = driver.versions["python"], _versions("python", ranks)
+    return "" if _minor(ours) in map(_minor, theirs) else f"python: the notebook has {ours}, {_whose(theirs)}"
+
+
+def _versions(package: str, ranks: Sequence[RankFigures]) -> dict[str, list[int]]:
+    return _groups({rank.rank: rank.versions[package] for rank in ranks})
 
 
 def _minor(version: str) -> list[str]:

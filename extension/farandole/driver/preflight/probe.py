@@ -37,10 +37,18 @@ REDUCED_BYTES = 16 * 2**20
 
 
 async def preflight(
-    name: str, group: RankGroup, infos: Sequence[WorkerInfo], backend: str, *, model: str = "", batch: str = ""
+    name: str,
+    group: RankGroup,
+    infos: Sequence[WorkerInfo],
+    backend: str,
+    *,
+    outside: bool = False,
+    model: str = "",
+    batch: str = "",
 ) -> Preflight:
     """Check the ranks of a world; ``infos`` describes the worker of each rank.
 
+    ``outside`` says whether the driver is outside the workers' hub; see `DriverFigures`.
     ``model`` and ``batch`` are names of variables on the ranks. With them, the result predicts the model's speed.
 
     Raises:
@@ -57,7 +65,7 @@ async def preflight(
     return Preflight(
         name=name,
         backend=backend,
-        driver=driver_figures(),
+        driver=driver_figures(outside=outside),
         ranks=tuple(figures),
         links=tuple(links),
         all_reduce=reduced,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from farandole.driver.preflight.figures import DriverFigures, Link, RankFigures
-from farandole.driver.preflight.judge import driver_faults, machine_faults, size
+from farandole.driver.preflight.judge import driver_faults, driver_notes, machine_faults, size
 from farandole.driver.preflight.modes import HEAD as MODE_HEAD
 from farandole.driver.preflight.modes import Mode, ModelFigures, mode_row
 from farandole.driver.preflight.network import link_faults, milliseconds, rate
@@ -112,7 +112,7 @@ class Preflight:
         notes = [f"... and {hidden} faster pairs"] if hidden > 0 else []
         if self.all_reduce is not None:
             notes.append(f"all-reduce of 16 MiB on {len(self.ranks)} ranks: {rate(self.all_reduce)}")
-        return notes
+        return [*notes, *driver_notes(self.driver, self.ranks)]
 
 
 def _link_row(link: Link) -> tuple[str, ...]:

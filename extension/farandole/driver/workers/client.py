@@ -79,7 +79,7 @@ class HubClient:
         self.url = self.address.url
         self.token = token
         self.session = session
-        self._internal = internal
+        self.internal = internal
         self._stop_seconds = stop_seconds
         self._start_slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._stop_slots = asyncio.Semaphore(STOPS_AT_ONCE)
@@ -222,7 +222,7 @@ class HubClient:
                 "its port; a hub without a certificate has an address that begins with http://."
             )
         reason = str(exc) or f"no answer within {REQUEST_TIMEOUT.total:g} s"
-        if not self._internal:
+        if not self.internal:
             return HubUnreachableError(
                 f"no hub answers at {self.url} ({reason}). Check the address, or use `--local` to work without a hub."
             )
@@ -278,7 +278,8 @@ def _refusal(answer: aiohttp.ClientResponse, reason: str) -> HubError:
     status, retry_after = answer.status, answer.headers.get("Retry-After", "")
     phrase = responses.get(status, "")
     said = reason or phrase
-    if status in {401, 403}:
+    # The page of another server, such as the login page of a hotel's network, says nothing about the token.
+    if status in {401, 403} and answer.content_type == "application/json":
         return PermissionDeniedError(
             f"the hub refused the token ({status} {said}). It has expired or lacks a scope: restart your notebook "
             "server, or on a machine of your own, make a new token on the hub's Token page and run `farandole login`.",

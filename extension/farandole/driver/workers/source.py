@@ -23,11 +23,13 @@ from farandole.exceptions import (
     HubBusyError,
     HubError,
     NoClusterError,
+    PermissionDeniedError,
     UsageError,
     WorkerStartError,
 )
 
 WORKER_NAME = re.compile(r"^(?P<cluster>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)-w(?P<index>[0-9]+)$")
+ADDRESS_VARIABLES = ("FARANDOLE_HUB_URL", "JUPYTERHUB_HOST", "JUPYTERHUB_PUBLIC_HUB_URL")
 
 
 class HubWorkers(WorkerSource):
@@ -35,6 +37,7 @@ class HubWorkers(WorkerSource):
 
     def __init__(self, client: HubClient) -> None:
         self._client = client
+        self.outside = not client.internal
         self._tokens: dict[str, tuple[str, str]] = {}
         """The start time and the token of each worker, indexed by name."""
 
@@ -46,9 +49,9 @@ class HubWorkers(WorkerSource):
             NoClusterError: there is no address or no token for it.
         """
         own = os.environ.get("FARANDOLE_HUB_URL", "")
-        url = url or own
-        # The slashes are ignored, because the panel passes the ``url`` of its client, which ends with a slash.
-        is_own = own != "" and url.rstrip("/") == own.rstrip("/")
+        is_own = own != "" and (not url or credentials.address_of(url) in _own_addresses())
+        # This process may be unable to reach the hub's address for browsers.
+        url = own if is_own else url or ""
         # The variables belong to this process's hub, so they must not be used for another hub.
         public = os.environ.get("JUPYTERHUB_HOST", "") if is_own else ""
         # A laptop's user may set FARANDOLE_HUB_URL too. Only servers of the hub have a JUPYTERHUB_SERVICE_PREFIX.
@@ -174,9 +177,14 @@ class HubWorkers(WorkerSource):
         )
 
     async def _presence(self, name: str) -> bool | None:
-        """Return whether the hub lists a worker, or None if the hub cannot be reached or refuses the request."""
+        """Return whether the hub lists a worker, or None if the hub does not answer.
+
+        Raises PermissionDeniedError if the hub refuses the token, which it will do again.
+        """
         try:
             return name in await self._client.servers()
+        except PermissionDeniedError:
+            raise
         except HubError:
             return None
 
@@ -185,6 +193,12 @@ def _matches(servers: Iterable[str], cluster: str | None = None) -> list[re.Matc
     """Match server names against `WORKER_NAME`, and return the matches of one cluster, or of all clusters."""
     matches = (WORKER_NAME.match(name) for name in servers)
     return [match for match in matches if match and cluster in {None, match["cluster"]}]
+
+
+def _own_addresses() -> set[str]:
+    """Return the addresses of this process's hub, as its servers know them: its proxy's, and those for browsers."""
+    known = (os.environ.get(name) for name in ADDRESS_VARIABLES)
+    return {credentials.address_of(address) for address in known if address}
 
 
 def _login(url: str) -> Login:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ import aiohttp
 from farandole.driver.workers.addresses import Address
 from farandole.driver.workers.journal import WorkerJournal
 from farandole.driver.workers.refusals import refusal, silent_worker
-from farandole.exceptions import NoClusterError, WorkerStartError
+from farandole.exceptions import NoClusterError, PermissionDeniedError, WorkerStartError
 from farandole.protocol import RECORD_SIGN_SECONDS
 from farandole.suggestions import did_you_mean
 
@@ -45,7 +46,7 @@ GONE = "lost: its worker ended or cannot be reached"
 
 Presence: TypeAlias = Callable[[], Awaitable[bool | None]]
 """A coroutine function that returns whether the source of a worker still lists it, or None if the source does not
-answer."""
+answer. It raises PermissionDeniedError if the source refuses to say so."""
 
 
 async def _gone() -> bool | None:
@@ -111,6 +112,8 @@ class Worker:
         self.url = url
         self.presence = presence or _gone
         """Returns whether the worker still exists. By default, a worker that does not answer is treated as gone."""
+        self.silent_since: float | None = None
+        """Since when neither the worker nor its source has answered, in seconds since the epoch, or None."""
         self._headers = {**Address(url=url, host=host).headers, "Authorization": f"token {token}"}
         self._session = session
 
@@ -167,7 +170,10 @@ class Worker:
     async def kernel_socket(
         self, kernel_id: str, session_id: str, protocol: str, *, starting: bool = False
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open the websocket to a kernel's channels. With ``starting``, wait up to `START_SECONDS` for the kernel."""
+        """Open the websocket to a kernel's channels. With ``starting``, wait up to `START_SECONDS` for the kernel.
+
+        The caller must answer pings.
+        """
         url = f"{self.url}api/kernels/{kernel_id}/channels"
         seconds = START_SECONDS if starting else OPEN_SECONDS
         try:
@@ -179,6 +185,7 @@ class Worker:
                     protocols=(protocol,),
                     max_msg_size=0,
                     compress=0,
+                    autoping=False,
                     heartbeat=HEARTBEAT_SECONDS,
                 )
         except (TimeoutError, aiohttp.ClientError) as exc:
@@ -200,7 +207,15 @@ class Worker:
         While nothing answers, this machine may have no network, for example a laptop that was carried elsewhere; so the
         time during which the hub is unreachable does not count.
         """
-        give_up, pause, refused = time.monotonic() + LOST_SECONDS, 0.05, None
+        try:
+            return await self._find_again()
+        except PermissionDeniedError as exc:
+            return f"lost: {exc} Its worker may still run; then `%cluster attach` connects to it again"
+        finally:
+            self.silent_since = None
+
+    async def _find_again(self) -> WorkerJournal | str:
+        began, give_up, pause, refused = time.time(), time.monotonic() + LOST_SECONDS, 0.05, None
         while time.monotonic() < give_up:
             try:
                 async with asyncio.timeout(PROBE_SECONDS):
@@ -211,6 +226,7 @@ class Worker:
                     return GONE
                 if present is None:
                     give_up = time.monotonic() + LOST_SECONDS
+                self.silent_since = began if present is None else None
                 # A refusal comes from the proxy, and means that the worker's port is closed or that the proxy has no
                 # route to the worker. A timeout is weaker evidence, because a busy worker can also cause one.
                 refusing = present is True and isinstance(exc, WorkerStartError)
@@ -235,7 +251,8 @@ class Worker:
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Yield a kernel's messages in a run that have numbers above ``after``, as websocket frames.
 
-        New messages are yielded until the journal ends. Raises WorkerStartError if the worker stops sending them.
+        New messages are yielded until the journal ends, and then their receipt is confirmed to the worker. Raises
+        WorkerStartError if the worker stops sending them.
         """
         path = f"farandole/records/{run}/{kernel_id}"
         try:
@@ -252,6 +269,7 @@ class Worker:
                     # Each frame is preceded by its length in four bytes. A length of 0 is a keep-alive.
                     if length := int.from_bytes(head + await answer.content.readexactly(3), "big"):
                         yield await answer.content.readexactly(length)
+                        after += 1
         except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
             error = WorkerStartError(
                 f"worker {self.name} stopped sending its journal of run {run}; it may be stopping. Try again, or see "
@@ -259,6 +277,10 @@ class Worker:
             )
             error.add_note(f"GET {path}: {str(exc) or type(exc).__name__}")
             raise error from exc
+        # The worker cannot know whether its last bytes have arrived.
+        with suppress(WorkerStartError, TimeoutError):
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._request("GET", path, params={"after": after})
 
     async def _get(self, path: str, **options: Any) -> dict[str, Any]:
         """Return the JSON object from one of the worker's routes.
@@ -325,6 +347,9 @@ class WorkerOptions:
 
 class WorkerSource(ABC):
     """Starts, finds and stops workers, either on a hub or on the user's own machine."""
+
+    outside = False
+    """Whether this process is neither on the workers' machine nor a server of their hub, such as a laptop's kernel."""
 
     @abstractmethod
     async def start(

@@ -61,7 +61,7 @@ class Journal:
         self.completed = False
         """Whether the rank has finished the run. False while the rank is executing the run, and after its death."""
         self.end_was_read = False
-        """Whether a driver has read the journal completely, including the last message."""
+        """Whether a driver has confirmed that it has received all messages of the run, including the last one."""
         self.persisted = False
         """Whether the run's folder contains a complete copy of the journal, or a record that the run has ended."""
         self.persisting = False
@@ -117,7 +117,7 @@ class Journal:
     def end(self) -> None:
         """Mark the journal as ended and wake its readers."""
         if not self.ended:
-            self.ended, self.end_was_read = time.time(), self.has_driver
+            self.ended = time.time()
         self.wake()
 
     async def wait(self, after: int) -> None:

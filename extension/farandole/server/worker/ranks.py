@@ -24,7 +24,7 @@ class RankKernelManager(ActivityKernelManager):
         return super().busy or self.journals.has_unread_end
 
     def note_read(self, journal: Journal) -> None:
-        """Record that a driver has read a journal to its end, which counts as activity of this server."""
+        """Record that a driver has received a journal to its end, which counts as activity of this server."""
         journal.end_was_read = True
         self.last_kernel_activity = utcnow()
 

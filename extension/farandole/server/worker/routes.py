@@ -178,6 +178,7 @@ class JournalHandler(APIHandler):
         """Stream the messages after number N until the journal ends.
 
         Each message is preceded by its length in 4 bytes. A length of 0 without a message keeps the connection alive.
+        A request for the messages after the last one of an ended run confirms that the driver has received them all.
         """
         after = max(0, _number(self, "after"))
         self._journal = journal = _manager(self).journals.get(run, kernel_id)
@@ -192,6 +193,8 @@ class JournalHandler(APIHandler):
     async def _stream(self, journal: Journal, after: int) -> None:
         self.set_header("Content-Type", "application/octet-stream")
         await self.flush()
+        if journal.ended and after >= journal.count:
+            _manager(self).note_read(journal)
         while not self._closed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECORD_SIGN_SECONDS):
@@ -200,7 +203,6 @@ class JournalHandler(APIHandler):
             self.write(frames or NO_FRAME)
             await self.flush()
             if journal.ended and after >= journal.count:
-                _manager(self).note_read(journal)
                 return
 
     def on_connection_close(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import uuid
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -45,6 +47,8 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._idle: set[str] = set()
         self._open: set[str] = set()
         """The message ids of execute requests without a reply. The kernel may reply twice to an interrupted request."""
+        self._unconfirmed: dict[bytes, Journal] = {}
+        """The ended journals whose driver has not answered the ping behind their last message, by the ping's data."""
 
     @property
     def _journals(self) -> Journals:
@@ -69,6 +73,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         """Connect the kernel's channels to the websocket. Messages from the driver are read after that."""
         self._oom_kills_before = oom_kills()
         self.websocket_handler.set_nodelay(True)
+        self._watch_pongs()
         # 0 removes the limit on queued messages. Above a limit, ZeroMQ drops messages, possibly the end of a cell.
         self.kernel_manager.context.rcvhwm = 0
         connected = super().connect()
@@ -165,9 +170,32 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
 
     def _end(self, journal: Journal, *, completed: bool) -> None:
         self._journals.end(journal, completed=completed)
-        if not self.has_driver:
+        if self.has_driver:
+            self._ask_for_receipt(journal)
+        else:
             # `disconnect` closes a channel whose callback is running now, so the call is deferred.
             asyncio.get_running_loop().call_soon(self.disconnect)
+
+    def _ask_for_receipt(self, journal: Journal) -> None:
+        """Send a ping behind the last message of a run. The driver answers it after it has received that message.
+
+        Without an answer, the message may be lost: if the network of a driver fails, its websocket stays open for
+        minutes.
+        """
+        data = uuid.uuid4().bytes
+        self._unconfirmed[data] = journal
+        with suppress(WebSocketClosedError):
+            self.websocket_handler.ping(data)
+
+    def _watch_pongs(self) -> None:
+        on_pong: Any = self.websocket_handler.on_pong
+
+        def take_pong(data: bytes) -> None:
+            on_pong(data)
+            if (journal := self._unconfirmed.pop(data, None)) is not None:
+                journal.end_was_read = True
+
+        self.websocket_handler.on_pong = take_pong  # type: ignore[method-assign]
 
     def _note_activity(self) -> None:
         # An update per second is sufficient to detect idle servers.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -12,7 +13,7 @@ from farandole.driver.kernels.connection import SUBPROTOCOL
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers import worker as workers
 from farandole.driver.workers.worker import Worker
-from farandole.exceptions import DeadlineError, WorkerStartError
+from farandole.exceptions import DeadlineError, PermissionDeniedError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
@@ -242,6 +243,7 @@ class RecordingKernel(FakeKernel):
         self.refusing, self.refusal = 0, 503
         self.silent = self.closed = False
         self.recorded = []
+        self.read_after = []
         self.marks = {}
 
     def application(self):
@@ -267,7 +269,8 @@ class RecordingKernel(FakeKernel):
     async def record(self, request):
         answer = web.StreamResponse()
         await answer.prepare(request)
-        for frame in self.recorded[int(request.query["after"]) :]:
+        self.read_after.append(int(request.query["after"]))
+        for frame in self.recorded[self.read_after[-1] :]:
             await answer.write(len(frame).to_bytes(4, "big") + frame)
         return answer
 
@@ -332,6 +335,10 @@ async def gone():
     return False
 
 
+async def refused():
+    raise PermissionDeniedError("the hub refused the token (403 Forbidden). Run `farandole login`.", status=403)
+
+
 async def test_a_silent_journal_stream_is_closed(monkeypatch):
     async def record(request):
         answer = web.StreamResponse()
@@ -393,6 +400,67 @@ async def test_a_worker_that_refuses_and_is_gone_is_dead(presence):
         await fake.socket.close()
         reply = await cell
         assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
+
+
+async def test_a_rank_is_lost_if_the_hub_refuses_the_token():
+    async with recorded_run(refused) as (kernel, fake, _, cell):
+        fake.refusing = 1000
+        await fake.socket.close()
+        reply = await cell
+        assert reply.status == "dead"
+        assert reply.evalue.startswith(
+            "lost: the hub refused the token (403 Forbidden). Run `farandole login`. Its worker"
+        )
+        assert kernel.worker.silent_since is None
+
+
+async def test_a_driver_without_a_network_knows_since_when():
+    async with recorded_run(nobody_knows) as (kernel, fake, _, cell):
+        fake.refusing = 1_000_000
+        begin = time.time()
+        await fake.socket.close()
+        await until(lambda: kernel.worker.silent_since)
+        assert begin <= kernel.worker.silent_since <= time.time()
+        fake.refusing = 0
+        await until(lambda: kernel.worker.silent_since is None)
+        await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
+        cell.cancel()
+
+
+async def test_a_journal_that_was_read_to_its_end_is_confirmed():
+    async with recorded_run(there) as (_kernel, fake, _, cell):
+        await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
+        await fake.socket.close()
+        assert (await cell).status == "ok"
+        await until(lambda: 3 in fake.read_after)
+        assert fake.read_after == [2, 3]
+
+
+class SilentKernel(FakeKernel):
+    """A worker that answers no pings, as if the network had failed, and keeps the answers to its own ones."""
+
+    def __init__(self, answer):
+        super().__init__(answer)
+        self.pongs = []
+
+    async def channels(self, request):
+        self.socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), autoping=False)
+        await self.socket.prepare(request)
+        async for frame in self.socket:
+            if frame.type is aiohttp.WSMsgType.PONG:
+                self.pongs.append(frame.data)
+        return self.socket
+
+
+async def test_a_worker_answers_while_its_websocket_works_even_if_the_kernel_hangs(monkeypatch):
+    async with connected(always()) as (kernel, _):
+        assert await kernel.worker_answers()
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.1)
+    async with connected(always(), fake_type=SilentKernel) as (kernel, fake):
+        assert kernel.connected
+        assert not await kernel.worker_answers()
+        await fake.socket.ping(b"behind the end of a run")
+        await until(lambda: fake.pongs == [b"behind the end of a run"])
 
 
 async def test_a_server_that_hangs_during_a_reconnect_is_retried(monkeypatch):

@@ -12,22 +12,25 @@ class Rank(RankKernel):
     """A rank that answers pings only while `answers` is set."""
 
     def __init__(self, number):
-        super().__init__(SimpleNamespace(name=f"c-w{number}", present=self.present), f"kernel-{number}", slot=0)
+        super().__init__(SimpleNamespace(name=f"c-w{number}"), f"kernel-{number}", slot=0)
         self.rank = number
         self.answers = asyncio.Event()
         self.answers.set()
         self.asked = 0
         self.here = True
-        self.hub_answers = True
-        self.hub_asked = 0
+        self.worker_is_there = True
+        self.worker_asked = 0
+        self.on_worker_asked = lambda: None
 
     @property
     def connected(self):
         return self.here
 
-    async def present(self):
-        self.hub_asked += 1
-        return self.hub_answers or None
+    async def worker_answers(self):
+        self.worker_asked += 1
+        self.on_worker_asked()
+        await asyncio.sleep(0)
+        return self.worker_is_there
 
     async def ping(self):
         self.asked += 1
@@ -81,15 +84,37 @@ async def test_a_rank_is_reported_before_it_is_given_up():
     watch.cancel()
 
 
-async def test_no_rank_is_blamed_while_the_hub_does_not_answer_either():
+async def test_no_rank_is_blamed_while_its_worker_does_not_answer_either():
     rank, notices, given_up = Rank(0), [], []
     rank.answers.clear()
-    rank.hub_answers = False
+    rank.worker_is_there = False
     watch = await watched([rank], notices, give_up=given_up.append)
-    await until(lambda: rank.hub_asked > 2)
+    await until(lambda: rank.worker_asked > 2)
     assert (notices, given_up) == ([], [])
-    rank.hub_answers = True
+    rank.worker_is_there = True
     await until(lambda: given_up)
+    watch.cancel()
+
+
+async def test_a_reported_rank_is_not_given_up_when_its_worker_stops_answering():
+    rank, notices, given_up = Rank(0), [], []
+    rank.answers.clear()
+    watch = await watched([rank], notices, give_up=given_up.append)
+    await until(lambda: notices)
+    rank.worker_is_there = False
+    asked = rank.worker_asked
+    await until(lambda: rank.worker_asked > asked + 2)
+    assert given_up == []
+    watch.cancel()
+
+
+async def test_a_rank_that_answers_last_is_not_reported():
+    rank, notices = Rank(0), []
+    rank.answers.clear()
+    rank.on_worker_asked = rank.answers.set
+    watch = await watched([rank], notices)
+    await until(lambda: rank.asked > 2)
+    assert (rank.worker_asked, notices) == (1, [])
     watch.cancel()
 
 

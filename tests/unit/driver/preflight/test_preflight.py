@@ -6,7 +6,7 @@ from dataclasses import replace
 import farandole
 import pytest
 from farandole.driver.preflight.figures import DriverFigures, Gpu, Link, RankFigures, Room, driver_figures, rank_figures
-from farandole.driver.preflight.judge import driver_faults, machine_faults
+from farandole.driver.preflight.judge import driver_faults, driver_notes, machine_faults
 from farandole.driver.preflight.modes import Mode, ModelFigures
 from farandole.driver.preflight.network import endpoints, link_faults, rounds
 from farandole.driver.preflight.result import Preflight
@@ -300,6 +300,25 @@ def test_another_release_of_the_driver_is_a_fault():
     assert fault.startswith("farandole: the notebook has 0.2.0, rank 1 has 0.3.0, rank 0 has 0.1.0. Start both")
 
 
+def test_another_python_outside_the_hub_is_a_note():
+    laptop = replace(DRIVER, versions=DRIVER.versions | {"python": "3.13.0"}, outside=True)
+    found = preflight(driver=laptop)
+    assert found.faults == ()
+    note = "python: the notebook has 3.13.0, ranks 0-1 have 3.11.7. Cells travel as text, so this is no fault. Push and"
+    assert str(found).splitlines()[-2].startswith(note)
+    assert str(found).splitlines()[-1] == "no fault found"
+    assert note in found.html()
+    assert driver_notes(replace(DRIVER, outside=True), ranks(2)) == []
+    assert driver_notes(replace(laptop, outside=False), ranks(2)) == []
+
+
+def test_another_release_outside_the_hub_is_a_fault_with_the_workers_version():
+    laptop = replace(DRIVER, versions=DRIVER.versions | {"farandole": "0.2.0"}, outside=True)
+    [fault] = driver_faults(laptop, ranks(3, 1, versions={**VERSIONS, "farandole": "0.3.0"}))
+    assert fault.startswith("farandole: the notebook has 0.2.0, rank 1 has 0.3.0, ranks 0, 2 have 0.1.0. ")
+    assert fault.endswith("On this machine, `pip install farandole==0.1.0`, from that release's wheel.")
+
+
 @pytest.mark.parametrize(("package", "version"), [("python", "3.12.1"), ("farandole", "0.2.0")])
 def test_one_rank_that_differs_from_the_driver_is_one_fault(package, version):
     odd = preflight(ranks=tuple(ranks(2, 1, versions={**VERSIONS, package: version})))
@@ -311,3 +330,5 @@ def test_the_figures_of_the_driver_are_those_of_this_process():
     figures = driver_figures()
     assert figures.versions["python"] == platform.python_version()
     assert figures.versions["farandole"] == farandole.__version__
+    assert not figures.outside
+    assert driver_figures(outside=True).outside

@@ -486,6 +486,20 @@ async def test_the_token_of_this_hub_is_not_sent_to_another_one(monkeypatch):
             HubWorkers.from_environment("https://other.example.org", None, session)
 
 
+@pytest.mark.parametrize(
+    "given", [None, "http://proxy:8000/", "https://hub.example.org", "https://hub.example.org/hub/home"]
+)
+@pytest.mark.parametrize(("variable", "public"), [("JUPYTERHUB_HOST", ""), ("JUPYTERHUB_PUBLIC_HUB_URL", "/hub/")])
+async def test_a_notebook_of_the_hub_may_name_the_hubs_address_for_browsers(monkeypatch, given, variable, public):
+    monkeypatch.setenv("FARANDOLE_HUB_URL", "http://proxy:8000")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", TOKEN)
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
+    monkeypatch.setenv(variable, f"https://hub.example.org{public}")
+    async with aiohttp.ClientSession() as session:
+        workers = HubWorkers.from_environment(given, None, session)
+    assert (workers.client.url, workers.client.token, workers.outside) == ("http://proxy:8000/", TOKEN, False)
+
+
 async def test_a_login_gives_the_token_for_the_given_hub_the_variable_or_the_only_hub(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("JUPYTERHUB_API_TOKEN", raising=False)
@@ -502,6 +516,7 @@ async def test_a_login_gives_the_token_for_the_given_hub_the_variable_or_the_onl
         credentials.keep(Login(url=first, user="ada", token="one"))
         assert used() == used(f"{first}/hub/home") == (f"{first}/", "one")
         assert used(token="given") == (f"{first}/", "given")
+        assert HubWorkers.from_environment(None, None, session).outside
         credentials.keep(Login(url=second, user="ada", token="two"))
         with pytest.raises(NoClusterError, match="logins for several hubs"):
             used()
@@ -527,6 +542,10 @@ async def garbage(_request):
     return web.Response(text="{", content_type="application/json")
 
 
+async def forbidden_page(_request):
+    return web.Response(status=403, text="<p>Log in to this hotel's network", content_type="text/html")
+
+
 @pytest.mark.parametrize("answer", [broken, page, garbage])
 async def test_a_worker_is_not_lost_if_something_else_answers_for_the_hub(answer):
     # A laptop that changes its network sees all of these.
@@ -537,6 +556,19 @@ async def test_a_worker_is_not_lost_if_something_else_answers_for_the_hub(answer
         with pytest.raises(HubUnreachableError, match=r"no hub answers at http://127.*Check the address"):
             await client.servers()
         assert await HubWorkers(client)._presence("c-w0") is None
+
+
+async def test_a_token_that_the_hub_refuses_is_an_answer_and_a_page_of_another_server_is_none(fake, workers):
+    fake.servers = {"c-w0": {}}
+    assert await workers._presence("c-w0")
+    workers._client.token = "revoked"
+    with pytest.raises(PermissionDeniedError, match="farandole login"):
+        await workers._presence("c-w0")
+    application = web.Application()
+    application.router.add_get("/hub/api/user", forbidden_page)
+    async with served(application) as url, aiohttp.ClientSession() as session:
+        other = HubWorkers(HubClient(url=url, token=TOKEN, session=session))
+        assert await other._presence("c-w0") is None
 
 
 async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):

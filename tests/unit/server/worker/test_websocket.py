@@ -29,14 +29,28 @@ class Stream:
         pass
 
 
+class Handler:
+    """A websocket that keeps the pings which the driver has not answered."""
+
+    def __init__(self):
+        self.pings, self.pongs = [], []
+
+    def ping(self, data):
+        self.pings.append(data)
+
+    def on_pong(self, data):
+        self.pongs.append(data)
+
+
 class Connection(RankWebsocketConnection):
     """A connection without a websocket, which keeps what it forwards to the driver."""
 
     kernel_id = "rank"
     subprotocol = PROTOCOL
-    kernel_manager = multi_kernel_manager = None
+    kernel_manager = multi_kernel_manager = websocket_handler = None
 
     def __init__(self, manager):
+        self.websocket_handler = Handler()
         self.kernel_manager = SimpleNamespace(execution_state="idle", last_activity=None, provisioner=None)
         self.multi_kernel_manager = manager
         self.forwarded = []
@@ -175,6 +189,34 @@ def test_the_parts_of_a_run_are_recorded_in_order_and_end_the_journal(connection
     journal = manager.journals.get("r", "rank")
     assert journal.completed
     assert manager.journals.active_runs == []
+
+
+def run_of(connection, run):
+    """Let the kernel execute a run, and return the journal."""
+    for part in (Part.BEGIN, Part.END):
+        connection.request(f"{run}-{part}", mark={"run": run, "rank": 0, "part": part, "about": {}})
+        connection.reply(f"{run}-{part}", EARLY)
+    return connection.multi_kernel_manager.journals.get(run, "rank")
+
+
+async def test_an_end_is_unread_until_the_driver_answers_a_ping_behind_it(connection, manager):
+    handler = connection.websocket_handler
+    connection._watch_pongs()
+    first, second = run_of(connection, "r"), run_of(connection, "s")
+    [_, behind_second] = handler.pings
+    # A pong may answer a ping that the server sent before the end of the run.
+    handler.on_pong(b"")
+    handler.on_pong(behind_second)
+    assert handler.pongs == [b"", behind_second]
+    assert (first.end_was_read, second.end_was_read) == (False, True)
+    assert not manager.journals.has_unread_end
+    connection.has_driver = False
+    manager.journals.abandon(connection)
+    await manager.journals.persist_all()
+    # The laptop's network has failed before the end of run r, and the worker does not see the laptop's folder.
+    assert manager.journals.has_unread_end
+    handler.on_pong(handler.pings[0])
+    assert not manager.journals.has_unread_end
 
 
 def test_a_request_without_a_reply_stays_with_the_server_when_the_driver_leaves(connection, manager):

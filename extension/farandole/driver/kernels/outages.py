@@ -14,7 +14,7 @@ from farandole.times import time_text
 V = TypeVar("V")
 
 SILENT_SECONDS = 10.0
-"""How many seconds neither a worker nor the hub answers before a notice says so."""
+"""How many seconds without an answer of the hub and of a worker it takes until there is a notice."""
 PAUSE_SECONDS = 1.0
 
 

@@ -54,6 +54,15 @@ class LoopThread:
         self.loop.close()
 
 
+async def watched(work: Coroutine[Any, Any, T], watch: Coroutine[Any, Any, None]) -> T:
+    """Return the result of ``work``. Until then, run ``watch`` beside it, which does not end by itself."""
+    watching = asyncio.create_task(watch)
+    try:
+        return await work
+    finally:
+        watching.cancel()
+
+
 def _wait(future: Future[T], pump: Callable[[], None] | None, wake: threading.Event | None) -> T:
     if pump is None:
         return future.result()

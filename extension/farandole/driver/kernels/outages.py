@@ -8,13 +8,14 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from farandole.driver.kernels.group import RankGroup
+from farandole.driver.loop import watched
 from farandole.driver.workers.worker import Progress
 from farandole.times import time_text
 
 V = TypeVar("V")
 
 SILENT_SECONDS = 10.0
-"""How many seconds without an answer of the hub and of a worker it takes until there is a notice."""
+"""The time without an answer after which there is a notice."""
 PAUSE_SECONDS = 1.0
 
 
@@ -34,11 +35,7 @@ class OutageNotices:
 
     async def during(self, work: Coroutine[Any, Any, V]) -> V:
         """Return the result of a coroutine that executes a cell. Until then, give notices."""
-        notices = asyncio.create_task(self._run())
-        try:
-            return await work
-        finally:
-            notices.cancel()
+        return await watched(work, self._run())
 
     async def _run(self) -> None:
         is_said = False

@@ -13,6 +13,7 @@ from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.kernels.rpc import answers, ask_in_subshell
+from farandole.driver.loop import watched
 from farandole.driver.output import label
 from farandole.driver.workers.worker import Progress
 
@@ -92,11 +93,7 @@ class WaitHints:
 
     async def during(self, work: Coroutine[Any, Any, V]) -> V:
         """Return the result of a coroutine that executes a cell. Until then, give hints."""
-        hints = asyncio.create_task(self._run())
-        try:
-            return await work
-        finally:
-            hints.cancel()
+        return await watched(work, self._run())
 
     async def _run(self) -> None:
         await asyncio.sleep(FIRST_PAUSE * self._pause)

@@ -49,7 +49,7 @@ def driver_faults(driver: DriverFigures, ranks: Sequence[RankFigures]) -> list[s
 
 
 def driver_notes(driver: DriverFigures, ranks: Sequence[RankFigures]) -> list[str]:
-    """Return the differences of a driver outside the hub that are no faults."""
+    """Return how a driver on a laptop differs from the ranks without harm."""
     other = _other_python(driver, ranks) if driver.outside else ""
     return [f"{other}. Cells travel as text, so this is no fault. Push and pull only data."] if other else []
 

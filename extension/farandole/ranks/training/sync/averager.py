@@ -30,22 +30,22 @@ class Average:
 
 
 class Averager:
-    """Starts averages of a model's parameters, sends what they need, and applies them. Only one is in progress.
+    """Averages a model's parameters over all ranks, one average at a time.
 
     All ranks hold the same reference, which is the result of the last average. A rank sends the difference between its
-    parameters and the reference, in the payload's precision. It adds what rounding has lost, on the way or in
-    parameters with fewer digits, to what it sends next, so that no change is lost.
+    parameters and the reference, in the payload's precision. It adds to the next difference what rounding has lost, in
+    the payload or in parameters of half precision, so that no change is lost.
 
-    A processor encodes and decodes beside the training. Collectives of all ranks have to begin in the same order, so
-    they begin in the training's thread, when it calls `send`. A GPU encodes and decodes between its steps.
+    A rank without a GPU encodes and decodes in a thread beside the training. All ranks have to start their collectives
+    in the same order, so `send` starts them in the training's thread. A GPU encodes and decodes between its steps.
     """
 
     def __init__(self, vector: ParameterVector, payload: str, number: int) -> None:
         self._vector = vector
         self.payload = payload
-        """How changes travel."""
+        """The precision in which changes are sent: ``fp32``, ``fp16``, ``int8`` or ``int4``."""
         self.number = number
-        """A number that the averages of one training have on all ranks, and those of other trainings have not."""
+        """The number of the training, which is the same on all ranks. It names the collectives."""
         self.reference = torch.empty(0)
 
     def restart(self) -> None:
@@ -61,7 +61,7 @@ class Averager:
         return self.reference.device.type == "cpu"
 
     def start(self, step: int, *, beside: bool) -> Average:
-        """Start an average of the parameters as they are now. They are encoded ``beside`` the training or in `send`."""
+        """Start an average of the current parameters. They are encoded ``beside`` the training, or else in `send`."""
         self._vector.copy_to(self._sent)
         lost, sent, reference, payload = self._lost, self._sent, self.reference, PAYLOADS[self.payload]
 
@@ -84,7 +84,7 @@ class Averager:
         wait = start(encoded, f"{self.number}.{self.payload}")
 
         def receive() -> None:
-            """Make the reference the average, and what was sent the correction of the parameters."""
+            """Set the reference to the average, and the vector that was sent to the correction of the parameters."""
             received = wait()
             # In the order of the ranks, so that all ranks round alike.
             for one in [received] if payload.summable else received:
@@ -115,5 +115,5 @@ class Averager:
             self._lost += self.reference - self._vector.read()
 
     def is_of_now(self, average: Average) -> bool:
-        """Return whether this rank's parameters are still those of which an average has been started."""
+        """Return whether the parameters have not changed since ``average`` was started, and nothing has been sent."""
         return average.receive is None and torch.equal(self._vector.read(), self._sent)

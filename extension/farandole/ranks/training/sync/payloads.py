@@ -19,20 +19,20 @@ FLOAT_SCALES = {torch.float32: 1.0, torch.float16: 2.0**10}
 
 
 class Payload(ABC):
-    """How a vector of single precision travels."""
+    """The encoding of a vector of single precision for the network."""
 
     summable: ClassVar[bool]
-    """Whether the network can add encoded vectors (an all-reduce). Otherwise each rank gathers those of all ranks."""
+    """Whether an all-reduce can add encoded vectors. If not, each rank gathers the vectors of all ranks."""
 
     @abstractmethod
     def take(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector``, of shape (n,), encoded, and leave in it what rounding loses.
+        """Return ``vector``, of shape (n,), encoded. Leave in it what rounding loses.
 
-        If it can be summed, the sum of ``ranks`` vectors has no overflow. Elements that would overflow are clipped.
+        Elements that would overflow in a sum of ``ranks`` encoded vectors are clipped.
         """
 
     def encode(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector`` encoded as `take` does, without a change of it."""
+        """Return ``vector`` encoded, as `take` does, but leave ``vector`` as it is."""
         return self.take(vector.clone(), ranks)
 
     @abstractmethod

@@ -131,16 +131,24 @@ def measure(_repeats: int) -> Iterator[Record]:
     modes = {**parameters.ACCURACY_MODES, "auto": chosen[parameters.HOSTS][0]}
     trainings = Trainings()
     try:
-        rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS, parameters.EPOCHS)
-        found = {name: _tests(trainings, mode, rates[mode], parameters.EPOCHS) for name, mode in modes.items()}
-        for name, accuracies in found.items():
-            yield _mean(f"network_accuracy_{name}", accuracies, f"learning rate {rates[modes[name]]:g}")
-            if name != "step":
-                yield _gap(name, [step - own for step, own in zip(found["step"], accuracies, strict=True)])
+        yield from _compare(trainings, modes, parameters.EPOCHS)
+        short = {name: modes[name] for name in ("step", *parameters.SHORT_MODES)}
+        yield from _compare(trainings, short, parameters.SHORT_EPOCHS, f"_{parameters.SHORT_EPOCHS}_epochs")
         for hosts, (mode, efficiency) in chosen.items():
             yield _time_to_accuracy(trainings, hosts, mode, efficiency)
     finally:
         trainings.close()
+
+
+def _compare(trainings: Trainings, modes: dict[str, str], epochs: int, suffix: str = "") -> Iterator[Record]:
+    """Yield the mean test accuracy of each mode after this many epochs, and its gap to mode step."""
+    rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS, epochs)
+    found = {name: _tests(trainings, mode, rates[mode], epochs) for name, mode in modes.items()}
+    for name, accuracies in found.items():
+        yield _mean(f"network_accuracy_{name}{suffix}", accuracies, f"learning rate {rates[modes[name]]:g}")
+        if name != "step":
+            differences = [step - own for step, own in zip(found["step"], accuracies, strict=True)]
+            yield _gap(f"{name}{suffix}", differences)
 
 
 def _chosen(hosts: int) -> tuple[str, float]:

@@ -99,6 +99,23 @@ class Known:
         return [self._accuracy(training, split) for training in trainings]
 
 
+def test_the_gap_of_a_mode_is_its_mean_difference_to_mode_step_at_its_own_best_rate():
+    def accuracy_of(training, split):
+        assert training.epochs == parameters.SHORT_EPOCHS
+        if split == "valid":
+            return 1.0 if training.rate == (0.05 if training.mode == "a" else 0.02) else 0.0
+        best = {"s": 60.0, "a": 58.0}[training.mode] if training.rate == (0.05 if training.mode == "a" else 0.02) else 0
+        return best + training.seed % 2 * (training.mode == "a")
+
+    modes = {"step": "s", "early": "a"}
+    step, early, gap = accuracy._compare(Known(accuracy_of), modes, parameters.SHORT_EPOCHS, "_short")
+    assert (step.name, step.value, step.note) == ("network_accuracy_step_short", 60, "learning rate 0.02")
+    assert (early.name, early.value, early.note) == ("network_accuracy_early_short", 58.5, "learning rate 0.05")
+    assert (gap.name, gap.value, gap.runs) == ("network_accuracy_gap_early_short", 1.5, (2, 1) * 5)
+    # Student's t for ten values: 2.262 * 0.527 / sqrt(10)
+    assert gap.note == "95 % interval ± 0.38"
+
+
 def learned(training, split):
     """Return an accuracy that grows with the epochs. Three ranks need 37 epochs for that of one rank after 30."""
     best = 1 if training.rate == parameters.RATES[1] else 0

@@ -23,6 +23,9 @@ NICENESS = 10
 """How much lower the priority of work beside the training is than that of the training."""
 LOWEST = 19
 POLL_SECONDS = 0.0005
+GATHERS = 8
+"""Collectives in which ranks without a GPU gather a tensor. Two ranks on gloo send and receive in turns in a single one,
+and at the same time in several, which takes two thirds of the time."""
 
 T = TypeVar("T")
 
@@ -58,8 +61,18 @@ def start_gather(tensor: torch.Tensor, name: str) -> Wait:
     import torch.distributed as dist
 
     rows = torch.empty(size, len(tensor), dtype=tensor.dtype, device=tensor.device)
-    work = dist.all_gather(list(rows), tensor, async_op=True)
-    return lambda: (work.wait(), rows)[1]
+    pieces = GATHERS if tensor.device.type == "cpu" else 1
+    works = [
+        dist.all_gather(list(into), piece, async_op=True)
+        for into, piece in zip(rows.chunk(pieces, dim=1), tensor.chunk(pieces), strict=True)
+    ]
+
+    def wait() -> torch.Tensor:
+        for work in works:
+            work.wait()
+        return rows
+
+    return wait
 
 
 def beside(work: Callable[[], T]) -> Future[T]:

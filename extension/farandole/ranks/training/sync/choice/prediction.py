@@ -18,6 +18,8 @@ TARGET = 0.95
 AIM = 0.97
 """The predicted efficiency of a chosen mode. What is computed beside the training slows it down a little, which is not
 predicted."""
+SLOWER = 1.15
+"""How much longer than the measured ones the averages may take for which a mode is chosen, since networks vary."""
 LONGEST_INTERVAL = 64
 SHOWN_INTERVALS = (4, 16, 64)
 """Intervals of the mode ``local`` that users see predictions for."""
@@ -93,10 +95,13 @@ def slowest(each: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Overhead
 def choose(conditions: Conditions, aim: float = AIM) -> Local:
     """Return the mode with the most frequent averages that has the efficiency ``aim``, or else the fastest mode.
 
+    Averages are assumed to take `SLOWER` times as long as measured.
+
     Only modes whose published gap in accuracy is small enough are considered. See `gaps.within_limit`.
     Of modes with the same interval, the one with the least delay is chosen, and then the one with the most precise
     payload, because a late average costs more accuracy than a rounded one.
     """
+    conditions = replace(conditions, all_reduce=SLOWER * conditions.all_reduce)
     rated = [(_efficiency(conditions, mode), mode) for mode in _candidates() if gaps.within_limit(mode)]
     for efficiency, mode in rated:
         if efficiency >= aim:

@@ -48,6 +48,13 @@ def test_a_slow_network_averages_as_often_as_the_target_allows() -> None:
         assert before < AIM
 
 
+def test_a_chosen_mode_has_the_target_with_a_network_that_is_a_little_slower() -> None:
+    # An average in 4 bits takes 0.1875 of 0.53 s. It is just hidden by two steps, but would not be on a slower network.
+    conditions = _conditions(all_reduce=0.53)
+    assert conditions.efficiency(every=3, delay=2, payload="int4") >= AIM
+    assert choose(conditions) == Local(every=4, delay=3, payload="int4")
+
+
 def test_of_modes_with_the_same_interval_the_least_delay_is_chosen() -> None:
     conditions = _conditions(all_reduce=0.477)
     chosen = choose(conditions)
@@ -59,7 +66,7 @@ def test_of_modes_with_the_same_interval_the_least_delay_is_chosen() -> None:
 
 
 def test_a_delay_that_is_not_the_default_is_written_in_the_argument() -> None:
-    [chosen] = [row for row in predictions(_conditions(all_reduce=0.29), forward=0.0, size=1) if row.chosen]
+    [chosen] = [row for row in predictions(_conditions(all_reduce=0.252), forward=0.0, size=1) if row.chosen]
     assert chosen.mode == 'sync=fd.sync.local(every=3, delay=1, payload="int4")'
 
 
@@ -91,9 +98,9 @@ def test_the_largest_overheads_of_all_ranks_count() -> None:
 def test_a_network_that_is_too_slow_for_the_target_gets_the_fastest_mode_within_the_gap() -> None:
     conditions = _conditions(all_reduce=1000.0)
     # Longer intervals would be faster, but their published gap in accuracy is too large.
-    assert choose(conditions) == Local(every=4, delay=3, payload="int4")
+    assert choose(conditions) == Local(every=8, delay=6, payload="int4")
     longest = conditions.efficiency(every=LONGEST_INTERVAL, delay=6, payload="int4")
-    assert longest > conditions.efficiency(every=4, delay=3, payload="int4")
+    assert longest > conditions.efficiency(every=8, delay=6, payload="int4")
 
 
 def test_a_mode_without_a_published_gap_is_not_chosen() -> None:
@@ -130,4 +137,4 @@ def test_a_fast_network_hides_the_gradients_behind_the_backward_pass() -> None:
 
 def test_a_mode_is_written_as_the_argument_of_prepare() -> None:
     [chosen] = [row for row in predictions(_conditions(all_reduce=1000.0), forward=0.0, size=1) if row.chosen]
-    assert chosen.mode == 'sync=fd.sync.local(every=4, payload="int4")'
+    assert chosen.mode == 'sync=fd.sync.local(every=8, payload="int4")'

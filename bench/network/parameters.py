@@ -49,8 +49,8 @@ PREDICTION_PERCENT = 20.0
 BATCH = 32
 """Images of a rank in a step of the accuracy bench."""
 EPOCHS = 36
-"""Epochs of a training whose accuracy is compared with that of mode ``step``: about 1,100 steps. The experiment on three
-PCs had 15,000 steps."""
+"""Epochs of a training whose accuracy is compared with that of mode ``step``: about 1,100 steps. The experiment on
+three PCs had 15,000."""
 SHORT_EPOCHS = 12
 """Epochs of trainings that show how much more accuracy a mode costs if a training is short: about 370 steps."""
 SHORT_MODES = ("int4_4", "int4_4_at_once")

@@ -24,8 +24,8 @@ NICENESS = 10
 LOWEST = 19
 POLL_SECONDS = 0.0005
 GATHERS = 8
-"""Collectives in which ranks without a GPU gather a tensor. Two ranks on gloo send and receive in turns in a single one,
-and at the same time in several, which takes two thirds of the time."""
+"""Collectives in which ranks without a GPU gather a tensor. In a single one, two ranks on gloo send and receive in
+turns. In several at the same time, they do both at once, which takes two thirds of the time."""
 
 T = TypeVar("T")
 

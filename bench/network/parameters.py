@@ -60,7 +60,7 @@ SCHEDULES = (20, 25, 30, 34, 37, 50)
 """Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
 RATES = (0.02, 0.03, 0.05, 0.08)
 SEEDS = 10
-TUNING_SEEDS = 2
+TUNING_SEEDS = 4
 ACCURACY_MODES = {
     "step": '"step"',
     **{f"fp16_{every}": f"fd.sync.local(every={every})" for every in (4, 16)},

@@ -141,7 +141,7 @@ def measure(_repeats: int) -> Iterator[Record]:
 
 
 def _compare(trainings: Trainings, modes: dict[str, str], epochs: int, suffix: str = "") -> Iterator[Record]:
-    """Yield the mean test accuracy of each mode after this many epochs, and its gap to mode step."""
+    """Yield the mean test accuracy of each mode after ``epochs`` epochs, and its gap to mode ``step``."""
     rates = _best_rates(trainings, list(modes.values()), parameters.HOSTS, epochs)
     found = {name: _tests(trainings, mode, rates[mode], epochs) for name, mode in modes.items()}
     for name, accuracies in found.items():
@@ -210,8 +210,8 @@ def _gap(mode: str, differences: Sequence[float]) -> Record:
 def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: float) -> Record:
     """Return the time in which several hosts reach the accuracy of one host's schedule, as a fraction of its time.
 
-    The hosts train with schedules of their own. The shortest counts that reaches one host's accuracy on the validation
-    images and on the test images. If none does, the time is infinite. The note has the accuracies on the test images.
+    The result is for the shortest schedule that reaches the accuracy of one host on both the validation images and the
+    test images. It is infinite if no schedule does. The note lists the accuracies on the test images.
     """
     length, step = parameters.EPOCHS_ALONE, parameters.ACCURACY_MODES["step"]
     rate = _best_rates(trainings, [mode], hosts, length)[mode]
@@ -230,11 +230,11 @@ def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: f
         value=reached,
         unit="of one host's time",
         runs=(reached,),
-        limit=f"<= {parameters.TIME_TO_ACCURACY:g}" if hosts == parameters.HOSTS else "",
+        limit=f"<= {parameters.TIME_TO_ACCURACY:g}",
         note=note,
     )
 
 
 def _on_both_splits(trainings: Trainings, some: Sequence[Training]) -> list[float]:
-    """Return the mean accuracy on the validation images and on the test images."""
+    """Return the mean accuracies on the validation images and on the test images, in percent."""
     return [fmean(trainings.accuracies(some, split)) for split in ("valid", "test")]

@@ -59,7 +59,7 @@ def _connect(number: int, count: int, megabits: float) -> None:
     _run(*inside, "address", "add", f"{address(number)}/{NETWORK.prefixlen}", "dev", "eth0")
     _run(*inside, "link", "set", "eth0", "up")
     _run(*inside, "link", "set", "lo", "up")
-    # The default of Linux. With others, such as bbr, traffic in both directions is slower on such links.
+    # The default of Linux. With bbr, simultaneous traffic in both directions is slower on these links.
     _run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic")
     for place, device in ((BRIDGE, name), (name, "eth0")):
         _run(

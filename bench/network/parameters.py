@@ -57,7 +57,7 @@ SHORT_MODES = ("int4_4", "int4_4_at_once")
 EPOCHS_ALONE = 30
 """Epochs of the training on one host whose accuracy all hosts shall reach."""
 SCHEDULES = (20, 25, 30, 34, 37, 50)
-"""Lengths of a training of all hosts, in epochs, of which the shortest that reaches one host's accuracy is searched."""
+"""Lengths of the trainings of several hosts, in epochs, which are tried until one reaches the accuracy of one host."""
 RATES = (0.02, 0.03, 0.05, 0.08)
 SEEDS = 10
 TUNING_SEEDS = 4
@@ -71,6 +71,6 @@ ACCURACY_MODES = {
 """The modes whose accuracies are compared."""
 GAP_POINTS = LIMIT_POINTS
 TIME_TO_ACCURACY = 0.45
-"""The limit for all hosts. For fewer hosts, the time is measured without a limit."""
+"""The longest time in which several hosts reach the accuracy of one host, as a fraction of its time."""
 T_95 = 2.262
 """Student's t for a 95 % interval with `SEEDS` - 1 degrees of freedom."""

@@ -115,5 +115,5 @@ class Averager:
             self._lost += self.reference - self._vector.read()
 
     def is_of_now(self, average: Average) -> bool:
-        """Return whether the parameters have not changed since ``average`` was started, and nothing has been sent."""
+        """Return whether ``average`` is unsent and the parameters have not changed since it was started."""
         return average.receive is None and torch.equal(self._vector.read(), self._sent)

@@ -19,20 +19,20 @@ FLOAT_SCALES = {torch.float32: 1.0, torch.float16: 2.0**10}
 
 
 class Payload(ABC):
-    """The encoding of a vector of single precision for the network."""
+    """Encodes a vector in single precision for the network, and decodes it."""
 
     summable: ClassVar[bool]
     """Whether an all-reduce can add encoded vectors. If not, each rank gathers the vectors of all ranks."""
 
     @abstractmethod
     def take(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector``, of shape (n,), encoded. Leave in it what rounding loses.
+        """Encode ``vector``, of shape (n,), and keep the rounding error in ``vector``.
 
         Elements that would overflow in a sum of ``ranks`` encoded vectors are clipped.
         """
 
     def encode(self, vector: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return ``vector`` encoded, as `take` does, but leave ``vector`` as it is."""
+        """Encode ``vector`` as `take` does, without modifying it."""
         return self.take(vector.clone(), ranks)
 
     @abstractmethod

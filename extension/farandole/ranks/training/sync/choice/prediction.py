@@ -19,7 +19,7 @@ AIM = 0.97
 """The predicted efficiency of a chosen mode. What is computed beside the training slows it down a little, which is not
 predicted."""
 SLOWER = 1.15
-"""How much longer than the measured ones the averages may take for which a mode is chosen, since networks vary."""
+"""The factor by which `choose` lengthens the measured averages, because the speed of networks varies."""
 LONGEST_INTERVAL = 64
 SHOWN_INTERVALS = (4, 16, 64)
 """Intervals of the mode ``local`` that users see predictions for."""
@@ -95,9 +95,8 @@ def slowest(each: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Overhead
 def choose(conditions: Conditions, aim: float = AIM) -> Local:
     """Return the mode with the most frequent averages that has the efficiency ``aim``, or else the fastest mode.
 
-    Averages are assumed to take `SLOWER` times as long as measured.
-
-    Only modes whose published gap in accuracy is small enough are considered. See `gaps.within_limit`.
+    Averages are assumed to take `SLOWER` times as long as measured. Only modes whose published
+    gap in accuracy is small enough are considered. See `gaps.within_limit`.
     Of modes with the same interval, the one with the least delay is chosen, and then the one with the most precise
     payload, because a late average costs more accuracy than a rounded one.
     """

@@ -49,7 +49,7 @@ def test_a_slow_network_averages_as_often_as_the_target_allows() -> None:
 
 
 def test_a_chosen_mode_has_the_target_with_a_network_that_is_a_little_slower() -> None:
-    # An average in 4 bits takes 0.1875 of 0.53 s. It is just hidden by two steps, but would not be on a slower network.
+    # An average in 4 bits takes 99 ms, hardly less than two steps of 50 ms.
     conditions = _conditions(all_reduce=0.53)
     assert conditions.efficiency(every=3, delay=2, payload="int4") >= AIM
     assert choose(conditions) == Local(every=4, delay=3, payload="int4")
@@ -97,7 +97,7 @@ def test_the_largest_overheads_of_all_ranks_count() -> None:
 
 def test_a_network_that_is_too_slow_for_the_target_gets_the_fastest_mode_within_the_gap() -> None:
     conditions = _conditions(all_reduce=1000.0)
-    # Longer intervals would be faster, but their published gap in accuracy is too large.
+    # Longer intervals would be faster, but have no published gap in accuracy.
     assert choose(conditions) == Local(every=8, delay=6, payload="int4")
     longest = conditions.efficiency(every=LONGEST_INTERVAL, delay=6, payload="int4")
     assert longest > conditions.efficiency(every=8, delay=6, payload="int4")

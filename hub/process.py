@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 import psutil
@@ -158,13 +159,19 @@ def end_leftovers(state: Path, timeout: float = 10.0) -> list[str]:
     return []
 
 
-def _kill(process: psutil.Process) -> str:
+def command_of(process: psutil.Process) -> str:
+    """Return the command line of a process, or an empty string if the process has ended."""
     try:
-        command = " ".join(process.cmdline())
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _kill(process: psutil.Process) -> str:
+    command = command_of(process)
+    with suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        return f"{process.pid} (ended by now)"
-    return command
+    return command or f"{process.pid} (ended by now)"
 
 
 def _environment(settings: Settings) -> dict[str, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from hub.process import CONFIG, HubProcess, local_session, processes_of
+import psutil
+
+from hub.process import CONFIG, HubProcess, command_of, local_session, processes_of
 from spawner_config.local import free_port
 from spawner_config.roles import NOTEBOOK_SCOPES
 from spawner_config.settings import ROOT, Settings
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import psutil
     import requests
 
 PROFILES = ROOT / "hub" / "profiles.toml"
@@ -98,13 +99,14 @@ class RunningHub:
         # A killed hub cannot stop its services, and the next hub starts new ones.
         for name in ("spawner_config.lifecycle.culler", "hub.services.operators"):
             for service in self._processes(name):
-                service.kill()
+                with suppress(psutil.NoSuchProcess):
+                    service.kill()
         self.process.release()
         self.process = HubProcess(self.process.settings)
         self.process.wait_ready()
 
     def _processes(self, part: str) -> list[psutil.Process]:
-        return [one for one in processes_of(self.state) if part in " ".join(one.cmdline())]
+        return [one for one in processes_of(self.state) if part in command_of(one)]
 
     def logs(self) -> str:
         """Return the last lines of the hub's log and of every server's log."""
@@ -120,7 +122,10 @@ def _tail(path: Path, lines: int = 40) -> str:
 def run_hub(
     state: Path, profiles: Path | None = None, config: Path = CONFIG, *, one_origin: bool = False
 ) -> Iterator[RunningHub]:
-    """Run a hub, by default with the repository's profiles. The test fails if any process outlives the hub."""
+    """Run a hub, by default with the repository's profiles.
+
+    The test fails if any process outlives the hub. If the test itself fails, the hub's logs are printed.
+    """
     if profiles is None:
         profiles = state.with_name(f"{state.name}-profiles.toml")
         profiles.write_text(with_variables(PROFILES.read_text()))
@@ -129,6 +134,10 @@ def run_hub(
     try:
         running.process.wait_ready()
         yield running
+    except BaseException:
+        # The report of a failed test has the logs of hubs in fixtures only.
+        print(running.logs())
+        raise
     finally:
         # A test may have replaced the hub's process, so stop the current process.
         leftovers = running.process.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from hub.process import processes_of
+from hub.process import command_of, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,20 +34,13 @@ class Leftovers:
 
     def left(self, run: str | None) -> list[str]:
         """Return the processes, temporary folders and copies of states in shared memory that a run has left."""
-        processes = [f"process {one.pid}: {_command(one)}" for one in self._servers()]
+        processes = [f"process {one.pid}: {command_of(one)}" for one in self._servers()]
         copies = sorted(SHARED_MEMORY.glob(f"farandole-{run}-*")) if run else []
         folders = sorted(path for path in self._temporary if path.exists())
         return [*processes, *map(str, copies), *map(str, folders)]
 
     def _servers(self) -> list[psutil.Process]:
-        return [one for one in processes_of(self._state) if any(name in _command(one) for name in SERVERS)]
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+        return [one for one in processes_of(self._state) if any(name in command_of(one) for name in SERVERS)]
 
 
 def _temporary_folder(path: str) -> Iterator[Path]:

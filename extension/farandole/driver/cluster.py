@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from farandole.driver.cells.background import BackgroundRun
 from farandole.driver.cells.folders import Copied, FolderCopy, here, own_name
@@ -22,13 +22,14 @@ from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.workers.worker import Progress, WorkerOptions
-from farandole.exceptions import NoClusterError, UsageError
+from farandole.exceptions import FarandoleError, NoClusterError, UsageError
 from farandole.hyperparameters import checked
 from farandole.runs.logs import RankLogs
 from farandole.runs.origin import origin
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
+T = TypeVar("T")
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
 """The default timeout for starting a cluster, in seconds. Hubs whose servers may take longer set
@@ -268,7 +269,8 @@ class Cluster:
         self._check(ranks)
         self._control.refuse_while_busy()
         blob = pack(values)
-        self._loop.call(self._push(blob, ranks))
+        broadcast = ranks is None and self.backend != "none"
+        self._loop.call(self._cell(lambda group: push(group, self._kernels(ranks), blob, broadcast=broadcast)))
 
     def pull(self, *names: str, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
         """Return variables of all ranks, or only of ``ranks``, indexed by rank and name.
@@ -289,14 +291,14 @@ class Cluster:
         source = here(folder)
         there = str(target) or own_name(source.name, "on the workers")
         copy = FolderCopy(self._progress)
-        return self._loop.call(self._copy(lambda group: copy.put(group, source, there)), pump=copy.show)
+        return self._loop.call(self._cell(lambda group: copy.put(group, source, there)), pump=copy.show)
 
     def get(self, folder: str, target: str | Path = "") -> Copied:
         """Copy a folder of rank 0's machine to this machine, by default to one with its name here, as `put` does."""
         self._control.refuse_while_busy()
         goal = here(target or own_name(Path(folder).name, "on this machine"))
         copy = FolderCopy(self._progress)
-        return self._loop.call(self._copy(lambda group: copy.get(group, str(folder), goal)), pump=copy.show)
+        return self._loop.call(self._cell(lambda group: copy.get(group, str(folder), goal)), pump=copy.show)
 
     def scale(self, workers: int) -> None:
         """Start or stop workers until the cluster has this many. Ranks on remaining workers keep their variables."""
@@ -310,8 +312,7 @@ class Cluster:
 
     def status(self) -> ClusterStatus:
         """Return the states of the workers and ranks, when idle workers will be stopped, and the hub's GPU use."""
-        infos = self._loop.call(self._core.infos())
-        return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
+        return status_of(self._core, self._loop.call(self._core.source.gpus()), self._loop.call(self._core.infos()))
 
     def check(self, model: str = "", batch: str = "") -> Preflight:
         """Check all ranks and the network between them before training, and return the measurements and the faults.
@@ -325,7 +326,8 @@ class Cluster:
             RankError: a check failed on a rank.
         """
         self._control.refuse_while_busy()
-        return self._loop.call(self._core.check(self._progress, model=model, batch=batch), on_interrupt=self._interrupt)
+        core = self._core
+        return self._loop.call(core.check(self._progress, model=model, batch=batch), on_interrupt=core.interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
         """Return the last lines of a rank's printed output across all cells."""
@@ -358,8 +360,14 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *details: object) -> None:
-        self.stop()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            self.stop()
+        except FarandoleError as exc:
+            if error is None:
+                raise
+            # The error of the `with` block is the one to mend, so an unreachable hub must not hide it.
+            error.add_note(f"Stopping cluster {self.name!r} failed, too: {exc}")
 
     def __repr__(self) -> str:
         return str(status_of(self._core))
@@ -387,14 +395,6 @@ class Cluster:
         kernels = self._core.group.kernels
         return kernels if ranks is None else [kernels[rank] for rank in ranks]
 
-    async def _push(self, blob: bytes, ranks: Sequence[int] | None) -> None:
-        async with self._core.cell(self._progress):
-            broadcast = ranks is None and self.backend != "none"
-            await push(self._core.group, self._kernels(ranks), blob, broadcast=broadcast)
-
-    async def _copy(self, work: Callable[[RankGroup], Awaitable[Copied]]) -> Copied:
+    async def _cell(self, work: Callable[[RankGroup], Awaitable[T]]) -> T:
         async with self._core.cell(self._progress):
             return await work(self._core.group)
-
-    def _interrupt(self) -> Awaitable[None]:
-        return self._core.interrupt()

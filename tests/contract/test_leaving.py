@@ -1,0 +1,33 @@
+"""A cluster is stopped at the end of its `with` block, whatever ends the block."""
+
+import pytest
+from farandole import Cluster
+from farandole.exceptions import HubUnreachableError
+from farandole.runs.store import RunStore
+
+UNREACHABLE = "no hub answers"
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A cluster that does not learn that its workers are stopped, as if the hub were gone."""
+    cluster = Cluster.start(local=True, ranks=1, backend="none", store=RunStore(tmp_path))
+    stop_workers = cluster._core.source.stop
+
+    async def stop(names):
+        await stop_workers(names)
+        raise HubUnreachableError(UNREACHABLE)
+
+    monkeypatch.setattr(cluster._core.source, "stop", stop)
+    return cluster
+
+
+def test_an_unreachable_hub_does_not_hide_the_error_of_the_block(cluster):
+    with pytest.raises(ZeroDivisionError) as raised, cluster:
+        raise ZeroDivisionError
+    assert UNREACHABLE in "".join(raised.value.__notes__)
+
+
+def test_without_an_error_in_the_block_the_failed_stop_is_raised(cluster):
+    with pytest.raises(HubUnreachableError, match=UNREACHABLE), cluster:
+        pass

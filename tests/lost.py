@@ -47,8 +47,8 @@ cluster.train(task["code"], name="long", elastic=elastic, config=task["config"])
 """
 PATIENCE = 60
 
-EPOCHS = 40
-FAULT = """time.sleep(0.01 if (marks / "hurry").exists() else 0.1)
+EPOCHS = 20
+FAULT = """time.sleep(0.01 if (marks / "hurry").exists() else 0.2)
             if fd.rank() == 1 and (marks / "kill").exists():
                 (marks / "kill").unlink()
                 os.kill(os.getpid(), signal.SIGKILL)"""

@@ -163,6 +163,52 @@ private:
     ),
 )
 
+# A Python thread that waits for a collective polls without a pause, and takes the GIL for each poll. That uses a core
+# while a rank waits for others, and delays the other threads of the rank. With these edits, the thread sleeps until the
+# collective has ended.
+WAIT = (
+    Edit("horovod/torch/handle_manager.h", "#include <atomic>\n", "#include <atomic>\n#include <condition_variable>\n"),
+    Edit(
+        "horovod/torch/handle_manager.h",
+        "  bool PollHandle(int handle);\n",
+        "  bool PollHandle(int handle);\n  void WaitForHandle(int handle);\n",
+    ),
+    Edit(
+        "horovod/torch/handle_manager.h",
+        "  std::mutex mutex_;\n",
+        "  std::mutex mutex_;\n  std::condition_variable changed_;\n",
+    ),
+    Edit(
+        "horovod/torch/handle_manager.cc",
+        "  results_[handle] = std::make_shared<Status>(status);\n}\n",
+        """\
+  results_[handle] = std::make_shared<Status>(status);
+  changed_.notify_all();
+}
+
+// Returns at once if there is no such handle.
+void HandleManager::WaitForHandle(int handle) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this, handle] {
+    auto found = results_.find(handle);
+    return found == results_.end() || found->second != nullptr;
+  });
+}
+""",
+    ),
+    Edit(
+        "horovod/torch/handle_manager.cc",
+        "  results_.clear();\n",
+        "  results_.clear();\n  changed_.notify_all();\n",
+    ),
+    Edit(
+        "horovod/torch/mpi_ops_v2.cc",
+        "  while (true) {\n    if (handle_manager.PollHandle(handle)) break;\n    {\n"
+        "      py::gil_scoped_release release_python_gil;\n      std::this_thread::yield();\n    }\n  }\n",
+        "  {\n    py::gil_scoped_release release_python_gil;\n    handle_manager.WaitForHandle(handle);\n  }\n",
+    ),
+)
+
 EDITS = (
     # torch's headers require C++17.
     Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
@@ -202,6 +248,7 @@ EDITS = (
         '$ORIGIN/../../nvidia/cu13/lib")',
     ),
     *REST,
+    *WAIT,
 )
 
 

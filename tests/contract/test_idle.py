@@ -21,6 +21,9 @@ REST_SECONDS = 1.5
 WINDOW_SECONDS = 4.0
 CPU_PERCENT = 2.0
 """Maximum CPU time of a resting rank. A rank that negotiates every millisecond uses about 10 % of a core."""
+WAITING_CPU_PERCENT = 25.0
+"""Maximum CPU time of a rank that waits for another one. Its background thread negotiates every millisecond. A rank
+that polls for the end of the collective uses a whole core."""
 AT_ONCE = 0.4
 """Maximum duration, in seconds, of an action that wakes the ranks. It has to hold for one of `ATTEMPTS`, because other
 processes can delay an attempt. Without the wake-up, each attempt takes longer."""
@@ -69,6 +72,13 @@ def test_ranks_use_hardly_any_cpu_time_between_cells(cluster, backend):
     time.sleep(WINDOW_SECONDS)
     used = [100 * (cpu_seconds(pid) - start) / WINDOW_SECONDS for pid, start in zip(pids, before, strict=True)]
     assert max(used) < CPU_PERCENT, used
+
+
+def test_a_rank_that_waits_in_a_collective_leaves_the_processor_to_others(cluster):
+    late = f"import time, farandole as fd\nif fd.rank() == 1:\n    time.sleep({WINDOW_SECONDS})\n"
+    cluster.run(f"{late}before = time.process_time()\n{SUM['horovod']}\nused = time.process_time() - before")
+    used = 100 * cluster.pull("used")[0]["used"] / WINDOW_SECONDS
+    assert used < WAITING_CPU_PERCENT, used
 
 
 def test_the_next_cell_is_not_delayed(cluster):

@@ -140,12 +140,12 @@ def processes_of(state: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            environment = process.environ()
+            environment, status = process.environ(), process.status()
         except (psutil.Error, OSError):
             continue
         home = environment.get("HOME", "")
         ours = environment.get(MARK) == str(state) or home.startswith(f"{state / 'homes'}{os.sep}")
-        if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+        if ours and process.pid != os.getpid() and status != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
 

@@ -79,16 +79,18 @@ class RunningHub:
 
     def _server(self, user: str, server: str) -> psutil.Process:
         for process in processes_of(self.state):
-            environment = process.environ()
-            names = environment.get("JUPYTERHUB_USER"), environment.get("JUPYTERHUB_SERVER_NAME")
-            if names == (user, server) and "ipykernel_launcher" not in process.cmdline():
-                return process
+            with suppress(psutil.NoSuchProcess):
+                environment = process.environ()
+                names = environment.get("JUPYTERHUB_USER"), environment.get("JUPYTERHUB_SERVER_NAME")
+                if names == (user, server) and "ipykernel_launcher" not in process.cmdline():
+                    return process
         raise AssertionError(f"no process of {user}'s server {server!r}")
 
     def kill_proxy(self) -> None:
         """Kill the proxy with SIGKILL. The hub then starts a new proxy."""
         for proxy in self._processes("configurable-http-proxy"):
-            proxy.kill()
+            with suppress(psutil.NoSuchProcess):
+                proxy.kill()
             proxy.wait(10)
 
     def kill_and_restart(self) -> None:

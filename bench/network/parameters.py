@@ -56,7 +56,7 @@ SHORT_EPOCHS = 12
 SHORT_MODES = ("int4_4", "int4_4_at_once")
 EPOCHS_ALONE = 30
 """Epochs of the training on one host whose accuracy all hosts shall reach."""
-SCHEDULES = (20, 25, 30, 40)
+SCHEDULES = (20, 25, 30, 38)
 """Lengths of the trainings of several hosts, in epochs, which are tried until one reaches the accuracy of one host."""
 RATES = (0.02, 0.03, 0.05)
 SEEDS = 10

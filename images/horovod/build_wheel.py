@@ -207,6 +207,12 @@ void HandleManager::WaitForHandle(int handle) {
         "      py::gil_scoped_release release_python_gil;\n      std::this_thread::yield();\n    }\n  }\n",
         "  {\n    py::gil_scoped_release release_python_gil;\n    handle_manager.WaitForHandle(handle);\n  }\n",
     ),
+    # A process that ends would wait for the end of all waits if it destroyed the condition variable.
+    Edit(
+        "horovod/torch/mpi_ops_v2.cc",
+        "static HandleManager handle_manager;\n",
+        "static HandleManager& handle_manager = *new HandleManager();\n",
+    ),
 )
 
 EDITS = (

@@ -367,7 +367,7 @@ class Cluster:
             if error is None:
                 raise
             # The error of the `with` block is the one to mend, so an unreachable hub must not hide it.
-            error.add_note(f"Stopping cluster {self.name!r} failed, too: {exc}")
+            self._progress(f"cluster {self.name!r} may still be running: {exc}")
 
     def __repr__(self) -> str:
         return str(status_of(self._core))

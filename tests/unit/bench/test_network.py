@@ -115,26 +115,25 @@ def test_the_gap_of_a_mode_is_its_mean_difference_to_mode_step_at_its_own_best_r
 
 
 def learned(training, split):
-    """Return an accuracy that grows with the epochs. Three ranks need 37 epochs for that of one rank after 30."""
+    """Return an accuracy that grows with the epochs. Three ranks need 38 epochs for that of one rank after 30."""
     best = 1 if training.rate == parameters.RATES[1] else 0
-    return best + 20 + training.epochs - (7 if training.ranks == 3 else 0) + (10 if split == "test" else 0)
+    return best + 20 + training.epochs - (8 if training.ranks == 3 else 0) + (10 if split == "test" else 0)
 
 
 def test_the_time_to_accuracy_is_that_of_the_shortest_schedule_that_reaches_it():
     record = accuracy._time_to_accuracy(Known(learned), 3, "fd.sync.local()", 0.96)
-    assert record.value == pytest.approx(37 / 30 / 3 / 0.96)
+    assert record.value == pytest.approx(38 / 30 / 3 / 0.96)
     assert record.kept
-    assert record.note.endswith("58.0 % after 34 epochs, 61.0 % after 37 epochs; 61.0 % with one host after 30")
+    assert record.note.endswith("48.0 % after 30 epochs, 56.0 % after 38 epochs; 56.0 % with one host after 30")
 
 
-def test_a_schedule_has_to_reach_the_accuracy_on_the_test_images_too():
-    def lucky(training, split):
-        return learned(training, split) - (1 if split == "test" and training.ranks == 3 else 0)
+def test_each_schedule_has_its_own_learning_rate():
+    def early(training, split):
+        is_best = training.rate == (parameters.RATES[0] if training.epochs == 20 else parameters.RATES[1])
+        return (60.0 if split == "valid" else 62.0) if is_best else 0.0
 
-    record = accuracy._time_to_accuracy(Known(lucky), 3, "fd.sync.local()", 0.96)
-    assert record.value == pytest.approx(50 / 30 / 3 / 0.96)
-    assert not record.kept
-    assert record.note.endswith("60.0 % after 37 epochs, 73.0 % after 50 epochs; 61.0 % with one host after 30")
+    record = accuracy._time_to_accuracy(Known(early), 2, "fd.sync.local()", 1.0)
+    assert record.note == "61.0 % after 20 epochs; 61.0 % with one host after 30"
 
 
 def test_an_accuracy_that_no_schedule_reaches_takes_for_ever():

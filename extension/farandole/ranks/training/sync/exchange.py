@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -22,7 +21,6 @@ from farandole.ranks import context
 NICENESS = 10
 """How much lower the priority of work beside the training is than that of the training."""
 LOWEST = 19
-POLL_SECONDS = 0.0005
 GATHERS = 8
 """Collectives in which ranks without a GPU gather a tensor. In a single one, two ranks on gloo send and receive in
 turns. In several at the same time, they do both at once, which takes two thirds of the time."""
@@ -41,7 +39,7 @@ def start_sum(tensor: torch.Tensor, name: str) -> Wait:
         import horovod.torch as hvd
 
         handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=f"farandole.sync.{name}")
-        return lambda: _synchronized(handle)
+        return lambda: hvd.synchronize(handle)
     import torch.distributed as dist
 
     work = dist.all_reduce(tensor, async_op=True)
@@ -57,7 +55,7 @@ def start_gather(tensor: torch.Tensor, name: str) -> Wait:
         import horovod.torch as hvd
 
         handle = hvd.allgather_async(tensor.unsqueeze(0), name=f"farandole.sync.{name}")
-        return lambda: _synchronized(handle)
+        return lambda: hvd.synchronize(handle)
     import torch.distributed as dist
 
     rows = torch.empty(size, len(tensor), dtype=tensor.dtype, device=tensor.device)
@@ -100,13 +98,3 @@ def _yield_to_training() -> None:
         lower = min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, LOWEST)
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), lower)
-
-
-def _synchronized(handle: int) -> torch.Tensor:
-    """Return the result of a collective of Horovod, whose own function keeps a processor busy while it waits."""
-    import horovod.torch as hvd
-
-    while not hvd.poll(handle):
-        time.sleep(POLL_SECONDS)
-    result: torch.Tensor = hvd.synchronize(handle)
-    return result

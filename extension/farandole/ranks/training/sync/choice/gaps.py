@@ -37,7 +37,8 @@ PUBLISHED = (
     Gap(mode=Local(every=1, delay=0, payload="fp32"), points=0.0, source=CONTRACT),
     Gap(mode=Local(every=4, delay=3, payload="int4"), points=-0.5, source=BENCH),
     Gap(mode=Local(every=5, delay=4, payload="int4"), points=0.0, source=BENCH),
-    Gap(mode=Local(every=8, delay=6, payload="int4"), points=-0.3, source=BENCH),
+    Gap(mode=Local(every=8, delay=6, payload="int4"), points=0.1, source=BENCH),
+    Gap(mode=Local(every=16, delay=6, payload="int4"), points=-0.1, source=BENCH),
 )
 """All measured gaps. Each mode is in it once."""
 

@@ -98,9 +98,9 @@ def test_the_largest_overheads_of_all_ranks_count() -> None:
 def test_a_network_that_is_too_slow_for_the_target_gets_the_fastest_mode_within_the_gap() -> None:
     conditions = _conditions(all_reduce=1000.0)
     # Longer intervals would be faster, but have no published gap in accuracy.
-    assert choose(conditions) == Local(every=8, delay=6, payload="int4")
+    assert choose(conditions) == Local(every=16, delay=6, payload="int4")
     longest = conditions.efficiency(every=LONGEST_INTERVAL, delay=6, payload="int4")
-    assert longest > conditions.efficiency(every=8, delay=6, payload="int4")
+    assert longest > conditions.efficiency(every=16, delay=6, payload="int4")
 
 
 def test_a_mode_without_a_published_gap_is_not_chosen() -> None:
@@ -137,4 +137,4 @@ def test_a_fast_network_hides_the_gradients_behind_the_backward_pass() -> None:
 
 def test_a_mode_is_written_as_the_argument_of_prepare() -> None:
     [chosen] = [row for row in predictions(_conditions(all_reduce=1000.0), forward=0.0, size=1) if row.chosen]
-    assert chosen.mode == 'sync=fd.sync.local(every=8, payload="int4")'
+    assert chosen.mode == 'sync=fd.sync.local(every=16, payload="int4")'

@@ -143,4 +143,6 @@ def run_hub(
     finally:
         # A test may have replaced the hub's process, so stop the current process.
         leftovers = running.process.stop()
+    if leftovers:
+        print(running.logs())
     assert not leftovers, f"processes outlived their hub and had to be killed: {leftovers}"

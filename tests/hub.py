@@ -126,7 +126,7 @@ def run_hub(
 ) -> Iterator[RunningHub]:
     """Run a hub, by default with the repository's profiles.
 
-    The test fails if any process outlives the hub. If the test itself fails, the hub's logs are printed.
+    The test fails if a process is still running after the hub has stopped. The hub's logs are printed if it fails.
     """
     if profiles is None:
         profiles = state.with_name(f"{state.name}-profiles.toml")
@@ -137,7 +137,7 @@ def run_hub(
         running.process.wait_ready()
         yield running
     except BaseException:
-        # The report of a failed test has the logs of hubs in fixtures only.
+        # pytest adds the logs of a hub to the report only if the hub is a fixture of the test.
         print(running.logs())
         raise
     finally:

@@ -203,8 +203,8 @@ def _gap(mode: str, differences: Sequence[float]) -> Record:
 def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: float) -> Record:
     """Return the time in which several hosts reach the accuracy of one host's schedule, as a fraction of its time.
 
-    The result is for the shortest schedule that reaches the accuracy of one host. It is infinite if no schedule does.
-    Each schedule has its own learning rate. The note lists the accuracies.
+    The result is that of the shortest schedule whose accuracy is at least that of one host, or infinity without such a
+    schedule. The learning rate is chosen for each schedule. The note lists the accuracies.
     """
     length, step = parameters.EPOCHS_ALONE, parameters.ACCURACY_MODES["step"]
     goal = _accuracy(trainings, step, 1, length)
@@ -227,10 +227,10 @@ def _time_to_accuracy(trainings: Trainings, hosts: int, mode: str, efficiency: f
 
 
 def _accuracy(trainings: Trainings, mode: str, ranks: int, epochs: int) -> float:
-    """Return the mean accuracy with the best learning rate on all images that were not trained on, in percent.
+    """Return the mean accuracy on the validation and the test images with the best learning rate, in percent.
 
-    These are the validation images and as many test images. The accuracies that are compared here differ by less than
-    the test images alone can show.
+    Both splits have the same number of images. The test images alone are too few to distinguish the accuracies that are
+    compared here.
     """
     rate = _best_rates(trainings, [mode], ranks, epochs)[mode]
     seeds = _seeds(mode, rate, epochs, ranks)

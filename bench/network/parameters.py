@@ -60,7 +60,7 @@ SCHEDULES = (20, 25, 30, 38)
 """Lengths of the trainings of several hosts, in epochs, which are tried until one reaches the accuracy of one host."""
 RATES = (0.02, 0.03, 0.05)
 SEEDS = 10
-"""Trainings of each mode with each learning rate. With two to four, chance would choose the learning rate."""
+"""Trainings of each mode with each learning rate. Two to four are too few to choose the learning rate reliably."""
 ACCURACY_MODES = {
     "step": '"step"',
     "fp16_16": "fd.sync.local(every=16)",

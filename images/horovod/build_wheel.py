@@ -163,9 +163,8 @@ private:
     ),
 )
 
-# A Python thread that waits for a collective polls without a pause, and takes the GIL for each poll. That uses a core
-# while a rank waits for others, and delays the other threads of the rank. With these edits, the thread sleeps until the
-# collective has ended.
+# Without these edits, a thread that waits for a collective polls in a loop, and acquires the GIL for each poll. This
+# uses a whole core, and delays the other threads of the rank. With them, the thread blocks until the collective ends.
 WAIT = (
     Edit("horovod/torch/handle_manager.h", "#include <atomic>\n", "#include <atomic>\n#include <condition_variable>\n"),
     Edit(
@@ -207,7 +206,7 @@ void HandleManager::WaitForHandle(int handle) {
         "      py::gil_scoped_release release_python_gil;\n      std::this_thread::yield();\n    }\n  }\n",
         "  {\n    py::gil_scoped_release release_python_gil;\n    handle_manager.WaitForHandle(handle);\n  }\n",
     ),
-    # A process that ends would wait for the end of all waits if it destroyed the condition variable.
+    # The destructor of a condition variable blocks while a thread waits for it, so the manager is never destroyed.
     Edit(
         "horovod/torch/mpi_ops_v2.cc",
         "static HandleManager handle_manager;\n",

@@ -22,7 +22,7 @@ WINDOW_SECONDS = 4.0
 CPU_PERCENT = 2.0
 """Maximum CPU time of a resting rank. A rank that negotiates every millisecond uses about 10 % of a core."""
 WAITING_CPU_PERCENT = 25.0
-"""Maximum CPU time of a rank that waits for another one. A rank that polls for the end of a collective uses a core."""
+"""Maximum CPU time of a rank that waits in a collective. A rank that polls uses a whole core."""
 AT_ONCE = 0.4
 """Maximum duration, in seconds, of an action that wakes the ranks. It has to hold for one of `ATTEMPTS`, because other
 processes can delay an attempt. Without the wake-up, each attempt takes longer."""

@@ -16,7 +16,7 @@ def said():
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch, said):
-    """A cluster that does not learn that its workers are stopped, as if the hub were gone."""
+    """A cluster whose workers are stopped, but whose hub does not confirm it."""
     cluster = Cluster.start(local=True, ranks=1, backend="none", store=RunStore(tmp_path), progress=said.append)
     stop_workers = cluster._core.source.stop
 

@@ -115,7 +115,7 @@ def test_the_gap_of_a_mode_is_its_mean_difference_to_mode_step_at_its_own_best_r
 
 
 def learned(training, split):
-    """Return an accuracy that grows with the epochs. Three ranks need 38 epochs for that of one rank after 30."""
+    """Return an accuracy that grows with the epochs. Three ranks reach that of one rank after 30 epochs in 38."""
     best = 1 if training.rate == parameters.RATES[1] else 0
     return best + 20 + training.epochs - (8 if training.ranks == 3 else 0) + (10 if split == "test" else 0)
 

@@ -187,7 +187,7 @@ def test_horovods_calls_have_the_names_of_its_documentation(tmp_path, function, 
     user = users(tmp_path, "def train(call, wait):\n    call(wait)\n")
     found = seen_in(partial(user.train, getattr(horovod, function)), lambda found: found["mark"].endswith(" 17"))
     assert (found["call"], found["place"]) == (call, "user.py, line 2")
-    # Only a wait in a backward pass has the time that the thread has computed.
+    # The CPU time is measured only for waits in a backward pass.
     assert found["cpu"] == 0.0
 
 

@@ -137,9 +137,11 @@ def predictions(conditions: Conditions, *, forward: float, size: int) -> list[Pr
     """
     chosen = choose(conditions)
     modes = {Local(every=every, delay=default_delay(every)) for every in SHOWN_INTERVALS} | {chosen}
+    # Gradients are converted before they are sent, and after they are received.
+    converting = conditions.overheads["fp16"].encode + conditions.overheads["fp16"].decode
     return [
         _after_each_step(conditions, 'sync="step"', "fp32", forward, size),
-        _after_each_step(conditions, 'sync=fd.sync.compressed("fp16")', "fp16", forward, size),
+        _after_each_step(conditions, 'sync=fd.sync.compressed("fp16")', "fp16", forward + converting, size),
         *(
             replace(_beside(conditions, mode, size), chosen=mode == chosen)
             for mode in sorted(modes, key=lambda mode: mode.every)
@@ -148,9 +150,10 @@ def predictions(conditions: Conditions, *, forward: float, size: int) -> list[Pr
     ]
 
 
-def _after_each_step(conditions: Conditions, text: str, payload: str, forward: float, size: int) -> Prediction:
+def _after_each_step(conditions: Conditions, text: str, payload: str, alone: float, size: int) -> Prediction:
+    """Return the prediction for a mode that averages gradients. For ``alone`` seconds of a step, nothing is sent."""
     average = conditions.average(payload)
-    step = max(conditions.step, forward + average)
+    step = max(conditions.step, alone + average)
     return Prediction(
         mode=text,
         average=average,

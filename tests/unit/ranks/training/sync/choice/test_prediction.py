@@ -135,6 +135,15 @@ def test_a_fast_network_hides_the_gradients_behind_the_backward_pass() -> None:
     assert (rows[0].step, rows[0].efficiency) == (0.05, 1.0)
 
 
+def test_the_conversion_to_half_precision_counts() -> None:
+    converting = _conditions(
+        step=0.2, all_reduce=0.3, overheads=FREE | {"fp16": Overhead(0.5, encode=0.04, decode=0.02)}
+    )
+    rows = predictions(converting, forward=0.1, size=1_000_000)
+    assert rows[0].step == pytest.approx(0.1 + 0.3)
+    assert rows[1].step == pytest.approx(0.1 + 0.15 + 0.04 + 0.02)
+
+
 def test_a_mode_is_written_as_the_argument_of_prepare() -> None:
     [chosen] = [row for row in predictions(_conditions(all_reduce=1000.0), forward=0.0, size=1) if row.chosen]
     assert chosen.mode == 'sync=fd.sync.local(every=16, payload="int4")'

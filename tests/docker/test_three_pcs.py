@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PER_CLASS = 20
 UNPACK = """
 import base64, io, tarfile
-tarfile.open(fileobj=io.BytesIO(base64.b64decode({archive!r}))).extractall("images", filter="data")
+tarfile.open(fileobj=io.BytesIO(base64.b64decode({archive!r}))).extractall("images")
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -15,6 +15,9 @@ NETWORK = IPv4Network("10.213.77.0/24")
 HOSTS = Path("/etc/netns")
 HERE = NETWORK[254]
 """The address of this machine on the bridge."""
+CONGESTION_CONTROL = "cubic"
+"""The default of Linux. With bbr, simultaneous traffic in both directions is slower on these links."""
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 def host(number: int) -> str:
@@ -31,7 +34,9 @@ def address(number: int) -> IPv4Address:
 def slow_hosts(count: int, megabits: float) -> Iterator[None]:
     """Create hosts whose links carry this many megabits per second in each direction. Remove them in the end."""
     _remove(count)
-    try:
+    with ExitStack() as stack:
+        stack.callback(_remove, count)
+        stack.enter_context(_allowed(CONGESTION_CONTROL))
         # Docker makes this machine drop what one host on a bridge sends to another. Hence the bridge's own namespace.
         _run("ip", "netns", "add", BRIDGE)
         _run("ip", "-n", BRIDGE, "link", "add", BRIDGE, "type", "bridge")
@@ -42,8 +47,18 @@ def slow_hosts(count: int, megabits: float) -> Iterator[None]:
         for number in range(count):
             _connect(number, count, megabits)
         yield
+
+
+@contextmanager
+def _allowed(algorithm: str) -> Iterator[None]:
+    """Let hosts use an algorithm for congestion control that the machine may reserve for itself."""
+    before = ALLOWED.read_text(encoding="ascii")
+    if algorithm not in before.split():
+        ALLOWED.write_text(f"{before.strip()} {algorithm}", encoding="ascii")
+    try:
+        yield
     finally:
-        _remove(count)
+        ALLOWED.write_text(before, encoding="ascii")
 
 
 def _connect(number: int, count: int, megabits: float) -> None:
@@ -59,8 +74,7 @@ def _connect(number: int, count: int, megabits: float) -> None:
     _run(*inside, "address", "add", f"{address(number)}/{NETWORK.prefixlen}", "dev", "eth0")
     _run(*inside, "link", "set", "eth0", "up")
     _run(*inside, "link", "set", "lo", "up")
-    # The default of Linux. With bbr, simultaneous traffic in both directions is slower on these links.
-    _run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic")
+    _run("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}")
     for place, device in ((BRIDGE, name), (name, "eth0")):
         _run(
             "tc",

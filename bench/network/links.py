@@ -16,7 +16,7 @@ HOSTS = Path("/etc/netns")
 HERE = NETWORK[254]
 """The address of this machine on the bridge."""
 CONGESTION_CONTROL = "cubic"
-"""The default of Linux. With bbr, simultaneous traffic in both directions is slower on these links."""
+"""The default algorithm of Linux. With bbr, traffic in both directions at the same time is slower on these links."""
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
@@ -36,9 +36,9 @@ def slow_hosts(count: int, megabits: float) -> Iterator[None]:
     _remove(count)
     with ExitStack() as stack:
         stack.callback(_remove, count)
-        stack.enter_context(_allowed(CONGESTION_CONTROL))
         # Docker makes this machine drop what one host on a bridge sends to another. Hence the bridge's own namespace.
         _run("ip", "netns", "add", BRIDGE)
+        stack.enter_context(_allowed(CONGESTION_CONTROL))
         _run("ip", "-n", BRIDGE, "link", "add", BRIDGE, "type", "bridge")
         _run("ip", "-n", BRIDGE, "link", "set", BRIDGE, "up")
         _plug(BRIDGE, "here")
@@ -51,10 +51,12 @@ def slow_hosts(count: int, megabits: float) -> Iterator[None]:
 
 @contextmanager
 def _allowed(algorithm: str) -> Iterator[None]:
-    """Let hosts use an algorithm for congestion control that the machine may reserve for itself."""
+    """Allow network namespaces to select a congestion control algorithm, and restore the setting at the end."""
     before = ALLOWED.read_text(encoding="ascii")
-    if algorithm not in before.split():
-        ALLOWED.write_text(f"{before.strip()} {algorithm}", encoding="ascii")
+    if algorithm in before.split():
+        yield
+        return
+    ALLOWED.write_text(f"{before.strip()} {algorithm}", encoding="ascii")
     try:
         yield
     finally:

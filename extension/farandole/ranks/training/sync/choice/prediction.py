@@ -137,7 +137,7 @@ def predictions(conditions: Conditions, *, forward: float, size: int) -> list[Pr
     """
     chosen = choose(conditions)
     modes = {Local(every=every, delay=default_delay(every)) for every in SHOWN_INTERVALS} | {chosen}
-    # Gradients are converted before they are sent, and after they are received.
+    # A rank without a GPU converts its gradients before and after the all-reduce. On a GPU, both times are 0.
     converting = conditions.overheads["fp16"].encode + conditions.overheads["fp16"].decode
     return [
         _after_each_step(conditions, 'sync="step"', "fp32", forward, size),
@@ -151,7 +151,10 @@ def predictions(conditions: Conditions, *, forward: float, size: int) -> list[Pr
 
 
 def _after_each_step(conditions: Conditions, text: str, payload: str, alone: float, size: int) -> Prediction:
-    """Return the prediction for a mode that averages gradients. For ``alone`` seconds of a step, nothing is sent."""
+    """Return the prediction for a mode that averages gradients.
+
+    ``alone`` is the part of a step, in seconds, that does not overlap with communication.
+    """
     average = conditions.average(payload)
     step = max(conditions.step, alone + average)
     return Prediction(

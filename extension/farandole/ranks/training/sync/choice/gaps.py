@@ -35,10 +35,13 @@ BENCH = "make bench-network: 36 epochs of 3,000 images of CINIC-10 on three rank
 
 PUBLISHED = (
     Gap(mode=Local(every=1, delay=0, payload="fp32"), points=0.0, source=CONTRACT),
+    Gap(mode=Local(every=2, delay=1, payload="int4"), points=-0.2, source=BENCH),
+    Gap(mode=Local(every=4, delay=0, payload="int4"), points=0.4, source=BENCH),
     Gap(mode=Local(every=4, delay=3, payload="int4"), points=-0.5, source=BENCH),
     Gap(mode=Local(every=5, delay=4, payload="int4"), points=0.0, source=BENCH),
     Gap(mode=Local(every=8, delay=6, payload="int4"), points=0.1, source=BENCH),
     Gap(mode=Local(every=16, delay=6, payload="int4"), points=-0.1, source=BENCH),
+    Gap(mode=Local(every=16, delay=6, payload="fp16"), points=0.2, source=BENCH),
 )
 """All measured gaps. Each mode is in it once."""
 

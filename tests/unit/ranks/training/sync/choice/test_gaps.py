@@ -26,7 +26,7 @@ def test_a_measured_mode_has_its_own_gap(one: Gap) -> None:
         (_mode(2, 1, "fp32"), -0.5),
         (_mode(1, 0, "fp16"), -0.5),
         (_mode(6, 4, "int4"), -0.1),
-        (_mode(16, 6, "fp16"), -0.1),
+        (_mode(16, 5, "fp16"), -0.1),
         (_mode(16, 7, "fp16"), None),
         (_mode(17, 0, "fp32"), None),
     ],

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "docs" / "images"
 TIMES = re.compile(r"takes (?P<average>\d+) ms here, a step (?P<step>\d+) ms")
 """The part of the notice of mode auto that says what it has measured."""
+SIDE = 0.008
+"""The distance between modes of the same speed in the picture of gaps and speeds."""
 
 
 def main() -> None:
@@ -67,7 +69,8 @@ def _accuracies(results: dict[str, Any]) -> plt.Figure:
 def _frontier(results: dict[str, Any]) -> plt.Figure:
     """Draw the gap of the modes with a fixed interval against their speed on three hosts, as it is predicted.
 
-    The prediction has the step and the average that mode auto measures, without the time to encode a payload.
+    The prediction has the step and the average that mode auto measures, without the time to encode a payload. Modes of
+    the same speed are drawn side by side.
     """
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     measured = TIMES.search(results[f"network_efficiency_{parameters.HOSTS}"]["note"])
@@ -80,17 +83,17 @@ def _frontier(results: dict[str, Any]) -> plt.Figure:
     )
     modes = {name: eval(mode, {"fd": fd}) for name, mode in parameters.ACCURACY_MODES.items()}
     modes = {name: mode for name, mode in modes.items() if isinstance(mode, Local) and mode.schedule == "fixed"}
-    speeds = [
-        conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload) for mode in modes.values()
-    ]
-    gaps, halves = _gaps(results, list(modes))
-    axes.errorbar(speeds, gaps, yerr=halves, fmt="o")
-    for name, *place in zip(modes, speeds, gaps, strict=True):
-        axes.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=8)
+    shown: list[float] = []
+    for name, mode, gap, half in zip(modes, modes.values(), *_gaps(results, list(modes)), strict=True):
+        speed = conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload)
+        shown.append(round(speed, 2))
+        axes.errorbar(speed - SIDE * (shown.count(shown[-1]) - 1), gap, yerr=half, fmt="o", label=name)
     axes.set_xlabel("speed as a fraction of that without a network")
     axes.set_ylabel("points of accuracy less than mode step")
     axes.axvline(parameters.EFFICIENCY, color="grey", linestyle=":")
     axes.axhline(parameters.GAP_POINTS, color="grey", linestyle=":")
+    axes.axhline(0, color="grey", linewidth=0.8)
+    axes.legend(frameon=False, loc="upper center")
     return figure
 
 

@@ -16,7 +16,7 @@ HOSTS = Path("/etc/netns")
 HERE = NETWORK[254]
 """The address of this machine on the bridge."""
 CONGESTION_CONTROL = "cubic"
-"""The default algorithm of Linux. With bbr, traffic in both directions at the same time is slower on these links."""
+"""The default of Linux. BBR is slower on these links while both directions carry traffic."""
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 

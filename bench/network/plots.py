@@ -20,7 +20,7 @@ IMAGES = ROOT / "docs" / "images"
 TIMES = re.compile(r"takes (?P<average>\d+) ms here, a step (?P<step>\d+) ms")
 """The part of the notice of mode auto that says what it has measured."""
 SIDE = 0.008
-"""The distance between modes of the same speed in the picture of gaps and speeds."""
+"""The horizontal offset between modes with the same speed, so that their error bars do not overlap."""
 
 
 def main() -> None:
@@ -69,8 +69,8 @@ def _accuracies(results: dict[str, Any]) -> plt.Figure:
 def _frontier(results: dict[str, Any]) -> plt.Figure:
     """Draw the gap of the modes with a fixed interval against their speed on three hosts, as it is predicted.
 
-    The prediction has the step and the average that mode auto measures, without the time to encode a payload. Modes of
-    the same speed are drawn side by side.
+    The prediction has the step and the average that mode auto measures, without the time to encode a payload. Modes
+    with the same speed are drawn side by side.
     """
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     measured = TIMES.search(results[f"network_efficiency_{parameters.HOSTS}"]["note"])

@@ -45,7 +45,7 @@ class Owner:
 
 @pytest.fixture
 def own_garbage():
-    """Let the garbage collector ignore what earlier tests left behind, which takes long to search."""
+    """Exclude the objects of earlier tests from garbage collection, because there are many of them."""
     gc.freeze()
     yield
     gc.unfreeze()

@@ -93,7 +93,7 @@ def _frontier(results: dict[str, Any]) -> plt.Figure:
     axes.axvline(parameters.EFFICIENCY, color="grey", linestyle=":")
     axes.axhline(parameters.GAP_POINTS, color="grey", linestyle=":")
     axes.axhline(0, color="grey", linewidth=0.8)
-    axes.legend(frameon=False, loc="upper center")
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.93))
     return figure
 
 

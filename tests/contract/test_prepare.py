@@ -8,6 +8,8 @@ import torch
 from tests.contract.train_on_ranks import CASES
 from tests.contract.worlds import run, world
 
+LARGER = [("torch", 4), ("horovod", 4)]
+
 
 def _run(backend: str, size: int, folder: Path) -> Path:
     with world(backend, size) as environments:
@@ -20,7 +22,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _run("none", 1, tmp_path_factory.mktemp("alone"))
 
 
-@pytest.fixture(scope="module", params=[("torch", 2), ("torch", 4), ("horovod", 2), ("horovod", 4)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[("torch", 2), ("horovod", 2), *(pytest.param(w, marks=pytest.mark.release) for w in LARGER)],
+    ids=str,
+)
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     backend, size = request.param
     return _run(backend, size, tmp_path_factory.mktemp("together")), size

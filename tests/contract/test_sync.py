@@ -9,6 +9,9 @@ from farandole.protocol import is_collective_failure
 from tests.contract.sync_on_ranks import CLOSE, EXACT, LOSE_RANK, LOSE_SERVER
 from tests.contract.worlds import run, world
 
+SMALLER = pytest.param(("torch", 2), marks=pytest.mark.release)
+BACKENDS = ["torch", pytest.param("horovod", marks=pytest.mark.release)]
+
 
 def _run(backend: str, size: int, folder: Path) -> Path:
     with world(backend, size) as environments:
@@ -21,7 +24,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _run("none", 1, tmp_path_factory.mktemp("alone"))
 
 
-@pytest.fixture(scope="module", params=[("torch", 2), ("torch", 3), ("horovod", 3)], ids=str)
+@pytest.fixture(scope="module", params=[SMALLER, ("torch", 3), ("horovod", 3)], ids=str)
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     backend, size = request.param
     return _run(backend, size, tmp_path_factory.mktemp("together")), size
@@ -47,7 +50,7 @@ def test_ranks_have_equal_parameters_after_an_epoch(alone: Path, together: tuple
     assert all(torch.dist(start[key], expected[key]) < 0.5 for key in start)
 
 
-@pytest.mark.parametrize("backend", ["torch", "horovod"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_rank_that_has_lost_the_parameter_server_fails_as_in_a_collective(tmp_path: Path, backend: str) -> None:
     with world(backend, 3) as environments:
         run(environments, "tests.contract.sync_on_ranks", tmp_path, LOSE_SERVER, killed={0})
@@ -59,7 +62,7 @@ def test_a_rank_that_has_lost_the_parameter_server_fails_as_in_a_collective(tmp_
         assert is_collective_failure(name, message), error
 
 
-@pytest.mark.parametrize("backend", ["torch", "horovod"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_rank_that_is_killed_during_an_average_is_an_error_of_the_world(tmp_path: Path, backend: str) -> None:
     with world(backend, 3) as environments:
         run(environments, "tests.contract.sync_on_ranks", tmp_path, LOSE_RANK, killed={2})

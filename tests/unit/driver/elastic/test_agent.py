@@ -77,7 +77,8 @@ async def test_removed_ranks_leave_at_a_commit_and_their_workers_stop():
     run = host.run()
     await until(lambda: host.agent.membership.world)
     host.agent.remove([host.ranks[2]])
-    await until(lambda: host.released)
+    await until(lambda: host.notices)
+    assert host.released == ["c-w2"]
     assert host.worlds == [["c-w0", "c-w1"]]
     assert host.notices == ["1 rank left with worker c-w2: continuing with 2 ranks from step 80"]
     assert host.warnings == []

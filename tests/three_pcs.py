@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ SMALL = """
 DATA = {data!r}
 IMAGES_PER_CLASS = 20
 EPOCHS = 1
-BATCH_SIZE = 20
+BATCH_SIZE = 4
 LEARNING_RATE = 0.01
 WIDTH = 4
 MACHINES = [1, 2]
@@ -24,6 +25,11 @@ BACKEND = {backend!r}
 """
 MODES = [("1", "step"), ("2", "asynchronous"), ("2", "auto"), ("2", "compressed"), ("2", "local"), ("2", "step")]
 """The rows of the notebook's table: the workers and the mode."""
+EXCHANGED = """
+print([*runs[2, "auto"].notices])
+print({mode: min(one["bytes_per_step"] for one in runs[2, mode].info.sync.values()) for mode in MODES})
+"""
+"""What `auto` has chosen, and the bytes of each mode. A training as short as a warm-up or a trial would have none."""
 
 
 def run_notebook(kernel: RemoteKernel, **parameters: str) -> dict[str, str]:
@@ -32,13 +38,17 @@ def run_notebook(kernel: RemoteKernel, **parameters: str) -> dict[str, str]:
     for cell in kernel.code_cells():
         source = SMALL.format(**parameters) if "parameters" in cell.tags else cell.source
         outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+    outputs["exchanged"] = kernel.execute(EXCHANGED, deadline=CELL_SECONDS)
     return outputs
 
 
 def assert_compared(outputs: dict[str, str]) -> None:
-    """Check that the notebook has trained in all modes, and has predicted their speeds."""
+    """Check that ranks have exchanged data in all modes of the notebook, and that it has predicted their speeds."""
     rows = re.findall(r"(\d)\s+(\w+)\s+([\d.]+)\s+([\d.]+)\s+(0\.\d+)", outputs["result"])
     assert [row[:2] for row in rows] == MODES
+    notices, traffic = outputs["exchanged"].splitlines()
+    assert re.search(r"averaging (after each step|every \d+ steps) in \d+ bits", notices), notices
+    assert all(sent > 0 for sent in ast.literal_eval(traffic).values()), traffic
     [check] = [text for line, text in outputs.items() if line.startswith("%cluster check")]
     assert 'sync="step"' in check
     assert "(auto)" in check

@@ -70,9 +70,9 @@ def _straggler(repeats: int) -> Record:
 def _step_times(
     hosts: int, modes: dict[str, str], repeats: int, *, steps: int = parameters.STEPS
 ) -> dict[str, list[tuple[float, Run]]]:
-    """Return the seconds of a step on rank 0, and the run, for each repetition of each mode.
+    """Return the seconds of a step on the slowest rank, and the run, for each repetition of each mode.
 
-    The last rank is slower in the mode with the name ``slow``.
+    The last rank is slower in the mode with the name ``slow``, and does not count there.
     """
     with start(hosts) as cluster:
         found: dict[str, list[tuple[float, Run]]] = {name: [] for name in modes}

@@ -224,6 +224,24 @@ def a_training_resumes_between_two_averages(folder: Path) -> None:
     assert parameter.tolist() == [10 * mean + 1] * 4
 
 
+def low_rank_gradients_train_all_ranks_alike() -> None:
+    """Train a model of several megabytes with PowerSGD on the torch backend. Horovod does not have it."""
+    model: nn.Module = nn.Sequential(nn.Linear(4, 1000), nn.Linear(1000, 1000), nn.Linear(1000, 1))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if context.backend() != "torch":
+        with pytest.raises(UsageError, match="needs the torch backend"):
+            fd.prepare(model, optimizer, sync=fd.sync.compressed("powersgd"))
+        return
+    model, optimizer, _ = fd.prepare(model, optimizer, sync=fd.sync.compressed("powersgd"))
+    for step in range(6):  # the first two steps average the whole gradients
+        optimizer.zero_grad()
+        model(torch.full((2, 4), 1.0 + fd.rank() + step)).sum().backward()
+        optimizer.step()
+    assert equal_on_all_ranks(model.parameters())
+    assert not any(map(torch.equal, before, model.parameters()))
+
+
 def asynchronous_ranks_learn() -> None:
     """Train towards the mean of the ranks' goals without waiting. Each rank comes close to it."""
     parameter = nn.Parameter(torch.zeros(4))
@@ -304,6 +322,7 @@ CHECKS = (
     different_models_are_refused,
     wrappers_are_refused_after_prepare,
     the_schedule_is_that_of_rank_0,
+    low_rank_gradients_train_all_ranks_alike,
     asynchronous_ranks_learn,
     auto_chooses_the_same_mode_on_all_ranks,
 )

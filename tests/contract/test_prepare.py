@@ -8,7 +8,7 @@ import torch
 from tests.contract.train_on_ranks import CASES
 from tests.contract.worlds import run, world
 
-LARGER = [("torch", 4), ("horovod", 4)]
+OTHERS = [(backend, size) for backend in ("torch", "horovod") for size in (2, 4)]
 
 
 def _run(backend: str, size: int, folder: Path) -> Path:
@@ -24,7 +24,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[("torch", 2), ("horovod", 2), *(pytest.param(w, marks=pytest.mark.release) for w in LARGER)],
+    params=[("torch", 3), ("horovod", 3), *(pytest.param(world, marks=pytest.mark.release) for world in OTHERS)],
     ids=str,
 )
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:

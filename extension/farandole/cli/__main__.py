@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _login(options: argparse.Namespace) -> None:
     url = credentials.address_of(options.url)
     asyncio.run(check.check_hub(url))
-    if credentials.is_readable_on_its_way(url):
+    if credentials.is_cleartext(url):
         print(
             f"farandole login: {url} is not encrypted, so others in the network can read the token. Use an address "
             "that begins with https:// if the hub has one.",
@@ -74,7 +74,7 @@ def _read_token(url: str) -> str:
         raise UsageError("there was no token; paste the one that the hub's Token page shows, or send it by a pipe")
     if not TOKEN.fullmatch(token):
         raise UsageError(
-            "this is no token, because it has spaces or special characters; copy the one that the hub's Token page "
+            "this is not a token, because it has spaces or special characters; copy the one that the hub's Token page "
             "shows"
         )
     return token

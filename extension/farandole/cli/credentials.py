@@ -39,7 +39,7 @@ def address_of(url: str) -> str:
     """Return the address of a hub, without a path such as ``/hub/home`` or ``/user/ada/lab`` that a browser shows.
 
     Raises:
-        UsageError: this is no address of a web page.
+        UsageError: this is not the address of a web page.
     """
     try:
         parts = urlsplit(url if "://" in url else f"https://{url}")
@@ -47,14 +47,16 @@ def address_of(url: str) -> str:
     except ValueError:
         host = ""
     if not host or parts.scheme not in {"http", "https"}:
-        raise UsageError(f"{url!r} is no address of a hub; give the one in the browser, e.g. https://hub.example.org")
+        raise UsageError(
+            f"{url!r} is not the address of a hub; give the one in the browser, e.g. https://hub.example.org"
+        )
     place = f"[{host}]" if ":" in host else host
     if port is not None:
         place += f":{port}"
     return f"{parts.scheme}://{place}{PAGE.split(parts.path)[0].rstrip('/')}"
 
 
-def is_readable_on_its_way(url: str) -> bool:
+def is_cleartext(url: str) -> bool:
     """Return whether others can read requests to a hub: they are not encrypted, and leave this machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -88,7 +90,7 @@ def logins() -> dict[str, Login]:
     try:
         known = {url: Login(url=url, **one) for url, one in json.loads(text).items()}
         if not all(isinstance(one, str) for login in known.values() for one in astuple(login)):
-            raise ValueError("a value is no text")
+            raise ValueError("a value is not a string")
     except (ValueError, TypeError, AttributeError) as exc:
         raise UsageError(f"{path} is damaged ({exc}). Delete it, and run `farandole login` again.") from exc
     return known
@@ -117,14 +119,12 @@ def keep(login: Login) -> None:
         _write({**logins(), login.url: login})
 
 
-def forget(url: str) -> Login | None:
-    """Remove the login for a hub and return it, or return None if there is none."""
+def forget(url: str) -> None:
+    """Remove the login for a hub, if there is one."""
     with _locked():
         known = logins()
-        found = known.pop(url, None)
-        if found is not None:
+        if known.pop(url, None) is not None:
             _write(known)
-    return found
 
 
 @contextmanager

@@ -165,6 +165,9 @@ def write(folder: Path, part: str, number: int, data: bytes, wanted: str, *, mod
 def finish(folder: Path, part: str, name: str, size: int, mode: int = 0o666) -> None:
     """Give a file that was received completely its name. It replaces the file that has this name.
 
+    The disk may not have written the data yet, because waiting for it would take most of the time of a copy of many
+    small files. After a power failure, the same copy finds damaged files by their digests, and repairs them.
+
     Raises:
         OSError, ValueError: the file cannot be written, or another copy has finished or removed it.
     """

@@ -218,14 +218,14 @@ async def test_what_cannot_be_a_token_is_refused_and_not_repeated(served, capsys
     _, status = await served(io.StringIO(f"{said}\n"))
     found = capsys.readouterr().err
     assert status == 1
-    assert "this is no token, because it has spaces or special characters; copy the one" in found
+    assert "this is not a token, because it has spaces or special characters; copy the one" in found
     assert said not in found
 
 
 async def test_bytes_that_are_no_text_are_no_token(served, capsys):
     _, status = await served(io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n"), encoding="utf-8"))
     assert status == 1
-    assert "this is no token" in capsys.readouterr().err
+    assert "this is not a token" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("said", ["\n", ""])

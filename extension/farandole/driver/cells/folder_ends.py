@@ -86,7 +86,7 @@ class End(Protocol):
         """
 
 
-class Here:
+class LocalFolder:
     """A folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
@@ -134,7 +134,7 @@ class Here:
         return await in_thread(lambda: [pieces.or_reason(self._folder, work, *each) for each in arguments])
 
 
-class There:
+class RankFolder:
     """A folder of rank 0's machine. A relative path is relative to the home of the workers.
 
     Calls whose answers are lost with the connection are repeated, also after hours without a network.

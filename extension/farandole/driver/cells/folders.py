@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from farandole.driver.cells.folder_ends import End, File, Here, Piece, Span, There, wanted
+from farandole.driver.cells.folder_ends import End, File, LocalFolder, Piece, RankFolder, Span, wanted
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.workers.worker import Progress
@@ -78,7 +78,7 @@ class FolderCopy:
         Raises:
             TransferError: a file could not be copied, or the folder cannot be read. The other files are complete.
         """
-        copied = await self._copy(Here(source), There(group, target))
+        copied = await self._copy(LocalFolder(source), RankFolder(group, target))
         copied.elsewhere = await self._unseen(group, target)
         return copied
 
@@ -88,7 +88,7 @@ class FolderCopy:
         Raises:
             TransferError: a file could not be copied, or the folder cannot be read. The other files are complete.
         """
-        return await self._copy(There(group, source), Here(target))
+        return await self._copy(RankFolder(group, source), LocalFolder(target))
 
     def show(self) -> None:
         """Show the progress, at most every few seconds. The caller's thread decides in which cell it appears."""

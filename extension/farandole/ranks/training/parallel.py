@@ -115,7 +115,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     _broadcast_model(model, backend)
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         _broadcast_optimizer(optimizer)
-    if isinstance(sync, attached.Own):
+    if isinstance(sync, attached.LocalUpdateMode):
         averaging.release(optimizer)
         attached.attach(model, optimizer, sync)
         return model, optimizer
@@ -133,7 +133,7 @@ def _refuse(model: nn.Module, optimizer: Any, backend: str, sync: Sync) -> None:
     if backend == "horovod":
         _refuse_bfloat16(model)
         _refuse_shared_gpus()
-    if isinstance(sync, attached.Own):
+    if isinstance(sync, attached.LocalUpdateMode):
         _refuse_without_steps(optimizer, sync)
         _refuse_other_averages(model, optimizer)
     if isinstance(sync, Asynchronous) and backend == "none":

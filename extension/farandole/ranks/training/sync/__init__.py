@@ -48,8 +48,10 @@ def auto() -> Auto:
     During these steps, ranks average their parameters after each step and measure how long an average and a step take.
     Then they use :func:`local` with the shortest interval, and with it the least delay, that is predicted to reach 0.97
     of the speed, because trainings are a little slower than predicted. Only values are considered whose published gap
-    in accuracy to the mode ``step`` is at most 2 points. If none of them reaches the speed, ranks use the fastest of
-    them. A notice on the run says which values are used and why.
+    in accuracy to the mode ``step`` is at most 2 points. The gaps were measured after trainings of 1,100 steps with
+    stochastic gradient descent; shorter trainings can lose more. If no value reaches the speed, ranks use the fastest
+    one. A notice on the run says which values are used and why. If they average after each step, the mode ``step`` is
+    as fast.
 
     Ranks measure again when an elastic run loses or adds ranks.
 

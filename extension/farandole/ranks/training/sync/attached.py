@@ -17,13 +17,13 @@ from farandole.ranks.training.sync.server.asynchronous_training import Asynchron
 from farandole.ranks.training.sync.training import Training
 from farandole.ranks.training.sync.wrappers import refuse
 
-Own = Asynchronous | Auto | Local
+LocalUpdateMode = Asynchronous | Auto | Local
 """The modes in which each rank trains on its own."""
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Training] = weakref.WeakKeyDictionary()
 
 
-def attach(model: nn.Module, optimizer: Optimizer, mode: Own) -> None:
+def attach(model: nn.Module, optimizer: Optimizer, mode: LocalUpdateMode) -> None:
     """Average the parameters of ``optimizer`` between its steps, in place of earlier averages. Refuse any others."""
     detach(optimizer)
     if any(group["params"] for group in optimizer.param_groups):

@@ -9,7 +9,7 @@ import torch
 
 from farandole.ranks import context
 from farandole.ranks.training.sync import exchange
-from farandole.ranks.training.sync.choice.prediction import carried
+from farandole.ranks.training.sync.choice.prediction import bytes_sent
 from farandole.ranks.training.sync.payloads import PAYLOADS
 from farandole.ranks.training.sync.vectors import ParameterVector
 
@@ -92,7 +92,7 @@ class Averager:
             torch.sub(reference, sent, out=sent)
 
         average.receive = exchange.beside(receive).result if beside else receive
-        return carried(self.payload, size, encoded.nbytes)
+        return bytes_sent(self.payload, size, encoded.nbytes)
 
     def apply(self, average: Average) -> None:
         """Wait for ``average``, and add to the parameters the difference between the average and what was sent."""

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from farandole.ranks import context
-from farandole.ranks.training.sync.choice.prediction import carried
+from farandole.ranks.training.sync.choice.prediction import bytes_sent
 from farandole.ranks.training.sync.figures import Figures
 from farandole.ranks.training.sync.modes import Compressed, Sync
 from farandole.ranks.world import world
@@ -77,7 +77,7 @@ class GradientFigures:
 
     def _update(self) -> None:
         figures = self._figures
-        figures.sent = figures.steps * carried("fp32", context.size(), self._size)
+        figures.sent = figures.steps * bytes_sent("fp32", context.size(), self._size)
         if self._model is not None:
             figures.waited = _waited(self._model, figures.steps)
         else:

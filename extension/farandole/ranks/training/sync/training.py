@@ -49,14 +49,13 @@ class Training(ABC):
             hook.remove()
 
     def average_now(self, batches: Iterable[Any] | None = None) -> None:
-        """Exchange the parameters as they are now, and wait for the result. Do nothing if there was no step since then.
+        """Exchange the parameters as they are now, and wait for the result.
 
-        If there are ``batches``, recompute the statistics of batch normalization from them afterwards. All ranks must
-        call this method, after the same step if their parameters are to be equal afterwards.
+        If there was no step since the last time, or since a world was formed, there is nothing to exchange. If there
+        are ``batches``, recompute the statistics of batch normalization from them afterwards. All ranks must call this
+        method, after the same step if their parameters are to be equal afterwards.
         """
-        if self._world != world.current().times_left:
-            return
-        if self.steps != self._finished:
+        if self._world == world.current().times_left and self.steps != self._finished:
             self._finish()
             self._finished = self.steps
             self._figures.show(self._mode)

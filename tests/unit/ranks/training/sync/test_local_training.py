@@ -319,12 +319,19 @@ def test_statistics_are_recomputed_with_the_average_of_the_parameters(ranks):
         optimizers[rank].step()
         with pytest.raises(UsageError, match="there are no batches"):
             trainings[rank].average_now([])
-        trainings[rank].average_now([(batch.flatten(0, 1), None) for batch in batches + rank])
+        recompute(rank)
+
+    def recompute(rank, more=0):
+        trainings[rank].average_now([(batch.flatten(0, 1), None) for batch in batches + rank + more])
 
     ranks.run(work)
     for model in models:
         assert model[1].running_mean.item() == pytest.approx(2 * (11.5 + 1))
         assert model[1].momentum == 0.1
+    ranks.change_world(3)  # without a step in the new world, there is nothing to average, but there are statistics
+    ranks.run(lambda rank: recompute(rank, more=4))
+    for model in models:
+        assert model[1].running_mean.item() == pytest.approx(2 * (11.5 + 1 + 4))
 
 
 def test_a_training_goes_on_after_a_rank_was_lost_in_an_exchange(ranks):

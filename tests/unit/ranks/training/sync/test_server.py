@@ -1,5 +1,6 @@
 """Tests for the parameter server and the exchangers of ranks, over connections of this machine."""
 
+import errno
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -114,6 +115,20 @@ def test_a_stranger_without_the_key_gets_nothing(connect):
         with suppress(ConnectionResetError):
             received = stranger.recv(1)
     assert received == b""
+
+
+def test_ranks_can_connect_after_an_error_of_the_machine(connect, monkeypatch):
+    accept, errors = socket.socket.accept, [OSError(errno.EMFILE, "too many open files")]
+
+    def accept_or_fail(listener):
+        if errors:
+            raise errors.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_or_fail)
+    [exchanger] = connect(1)
+    assert exchange(exchanger, 1.0).tolist() == [1.0] * 4
+    assert errors == []
 
 
 def test_a_slower_rank_counts_less():

@@ -75,9 +75,9 @@ class Conditions:
     def efficiency(self, *, every: int, delay: int, payload: str) -> float:
         """Return the speed of this mode as a fraction of the speed of ranks that do not communicate, from 0 to 1."""
         computing = every * self.step
-        return computing / (computing + self.held_up(delay=delay, payload=payload))
+        return computing / (computing + self.stall(delay=delay, payload=payload))
 
-    def held_up(self, *, delay: int, payload: str) -> float:
+    def stall(self, *, delay: int, payload: str) -> float:
         """Return the seconds for which an average holds up the training."""
         overhead = self.overheads[payload]
         received = self.average(payload) + overhead.decode
@@ -170,12 +170,12 @@ def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Pr
     """Return the prediction for a mode in which ranks train while their parameters are sent."""
     if isinstance(mode, Local):
         average = conditions.average(mode.payload)
-        held_up = conditions.held_up(delay=mode.delay, payload=mode.payload)
+        stall = conditions.stall(delay=mode.delay, payload=mode.payload)
     else:
         # The link of rank 0 carries the changes of all other ranks, as if it gathered them.
         average = conditions.all_reduce * BITS[mode.payload] / 32 * conditions.ranks / 2
-        held_up = conditions.overheads[mode.payload].total + max(0.0, average - mode.every * conditions.step)
-    step = conditions.step + held_up / mode.every
+        stall = conditions.overheads[mode.payload].total + max(0.0, average - mode.every * conditions.step)
+    step = conditions.step + stall / mode.every
     return Prediction(
         mode=_argument(mode),
         average=average,
@@ -185,14 +185,14 @@ def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Pr
     )
 
 
-def carried(payload: str, ranks: int, size: int) -> int:
+def bytes_sent(payload: str, ranks: int, size: int) -> int:
     """Return the bytes that a rank sends for an average of ``size`` encoded bytes. See `Conditions.average`."""
     return round(size * (ranks - 1 if payload in GATHERED else 2 * (ranks - 1) / ranks))
 
 
 def _sent(payload: str, ranks: int, size: int) -> int:
     """Return the bytes that a rank sends for an average of parameters with ``size`` bytes in single precision."""
-    return carried(payload, ranks, size * BITS[payload] // 32)
+    return bytes_sent(payload, ranks, size * BITS[payload] // 32)
 
 
 def _argument(mode: Local | Asynchronous) -> str:

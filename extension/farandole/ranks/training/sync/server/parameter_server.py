@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import deque
 from contextlib import closing, suppress
 from functools import partial
@@ -21,6 +22,8 @@ WINDOW = 8
 """Changes of each rank on average from which the shares of the ranks are computed."""
 HELLO_SECONDS = 10.0
 """How long a process that connects may take to send the key."""
+RETRY_SECONDS = 0.1
+"""The pause after a connection could not be accepted, for example because too many files are open."""
 
 
 def is_loopback(host: str) -> bool:
@@ -78,6 +81,7 @@ class ParameterServer:
         """The number of changes from each rank that is connected."""
         self.bytes_sent = 0
         """Bytes that other ranks have been sent. Those of rank 0 do not leave the machine."""
+        self._closed = False
         # The address at which other ranks reach this one need not be an address of this machine.
         self._listener = socket.create_server((host if is_loopback(host) else "", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -85,6 +89,7 @@ class ParameterServer:
 
     def close(self) -> None:
         """Accept no more ranks. Connections end when the ranks close them."""
+        self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -94,7 +99,10 @@ class ParameterServer:
             try:
                 peer, _ = self._listener.accept()
             except OSError:
-                return  # closed
+                if self._closed:
+                    return
+                time.sleep(RETRY_SECONDS)
+                continue
             threading.Thread(target=self._serve, args=(peer,), name="farandole-parameters", daemon=True).start()
 
     def _serve(self, peer: socket.socket) -> None:
@@ -125,7 +133,7 @@ class ParameterServer:
                 with self._changed:
                     self.bytes_sent += answer.nbytes
             known += self._payload.decode(answer, len(known))
-            frames.send(peer, sum(seen.values()), answer)
+            frames.send(peer, 0, answer)
 
     def _add(self, rank: int, steps: float, change: torch.Tensor) -> None:
         with self._changed:

@@ -80,15 +80,15 @@ def test_what_a_rank_computes_beside_the_training_holds_it_up_only_if_it_is_not_
     average = beside.average("int4")
     assert average == pytest.approx(0.1875)
     # With a delay of one step, the rank encodes and sends at once.
-    assert beside.held_up(delay=1, payload="int4") == pytest.approx(0.01 + 0.05 + average + 0.1 - 0.2)
+    assert beside.stall(delay=1, payload="int4") == pytest.approx(0.01 + 0.05 + average + 0.1 - 0.2)
     # Otherwise it sends after the next step.
-    assert beside.held_up(delay=2, payload="int4") == pytest.approx(0.01 + average + 0.1 - 0.2)
-    assert beside.held_up(delay=3, payload="int4") == pytest.approx(0.01)
+    assert beside.stall(delay=2, payload="int4") == pytest.approx(0.01 + average + 0.1 - 0.2)
+    assert beside.stall(delay=3, payload="int4") == pytest.approx(0.01)
     fast = _conditions(all_reduce=0.05, step=0.2, overheads={"int4": Overhead(0.01, encode=0.05, decode=0.1)})
-    assert fast.held_up(delay=1, payload="int4") == pytest.approx(0.01 + 0.05)
+    assert fast.stall(delay=1, payload="int4") == pytest.approx(0.01 + 0.05)
     # The next step ends before the rank has encoded what it sends.
     slow = _conditions(all_reduce=1.0, step=0.2, overheads={"int4": Overhead(0.01, encode=0.5, decode=0.1)})
-    assert slow.held_up(delay=4, payload="int4") == pytest.approx(0.01 + 0.5 - 0.2)
+    assert slow.stall(delay=4, payload="int4") == pytest.approx(0.01 + 0.5 - 0.2)
 
 
 def test_the_largest_overheads_of_all_ranks_count() -> None:

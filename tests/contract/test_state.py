@@ -10,7 +10,9 @@ import pytest
 from tests.contract.state_on_ranks import SAMPLES
 from tests.contract.worlds import run, world
 
-BACKENDS = ["horovod", "torch"]
+# For each change, one test runs on each backend.
+HOROVOD = ["horovod", pytest.param("torch", marks=pytest.mark.release)]
+TORCH = ["torch", pytest.param("horovod", marks=pytest.mark.release)]
 
 
 def _train(backend: str, size: int, out: Path, **task: Any) -> list[dict[str, Any]]:
@@ -31,7 +33,7 @@ def _steps(ranks: list[dict[str, Any]]) -> dict[int, tuple[int, list[int], float
     return found
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TORCH)
 def test_resuming_gives_the_losses_of_an_uninterrupted_run(backend: str, tmp_path: Path) -> None:
     whole = _train(backend, 2, tmp_path / "whole", noise=True)
     _train(backend, 2, tmp_path / "first", noise=True, steps=13)
@@ -44,7 +46,7 @@ def test_resuming_gives_the_losses_of_an_uninterrupted_run(backend: str, tmp_pat
         assert after["loader"] == before["loader"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HOROVOD)
 def test_another_number_of_ranks_continues_with_the_same_samples(backend: str, tmp_path: Path) -> None:
     first = _steps(_train(backend, 2, tmp_path / "first", steps=13))
     for size in (1, 4):

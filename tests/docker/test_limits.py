@@ -29,8 +29,8 @@ code = "held = [b'x' * (1 << 20) for _ in range(2000)]; print('all of it')"
 done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 print(done.returncode, done.stdout)
 """
-# Run two busy programs until the container has used up its share in three periods of the scheduler, or for a minute. The
-# first path is that of cgroup v2.
+# Run two busy programs until the container has used up its share in three periods of the scheduler, or for a minute.
+# The first path is that of cgroup v2.
 BURN = """
 import subprocess, sys, time
 from pathlib import Path

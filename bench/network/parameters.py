@@ -58,7 +58,7 @@ EPOCHS_ALONE = 30
 """Epochs of the training on one host whose accuracy all hosts shall reach."""
 SCHEDULES = (20, 25, 30, 38)
 """Lengths of the trainings of several hosts, in epochs, which are tried until one reaches the accuracy of one host."""
-RATES = (0.02, 0.03, 0.05)
+RATES = (0.02, 0.03, 0.05, 0.07, 0.1)
 SEEDS = 10
 """Trainings of each mode with each learning rate. Two to four are too few to choose the learning rate reliably."""
 ACCURACY_MODES = {

@@ -172,8 +172,9 @@ def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Pr
         average = conditions.average(mode.payload)
         stall = conditions.stall(delay=mode.delay, payload=mode.payload)
     else:
-        # The link of rank 0 carries the changes of all other ranks, as if it gathered them.
-        average = conditions.all_reduce * BITS[mode.payload] / 32 * conditions.ranks / 2
+        # The link of rank 0 carries the changes of all other ranks in one direction, as if it gathered them, and then
+        # the answers in the other.
+        average = conditions.all_reduce * BITS[mode.payload] / 32 * conditions.ranks
         stall = conditions.overheads[mode.payload].total + max(0.0, average - mode.every * conditions.step)
     step = conditions.step + stall / mode.every
     return Prediction(

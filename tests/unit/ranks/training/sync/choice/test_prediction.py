@@ -122,6 +122,15 @@ def test_the_speeds_of_three_nodes_on_gigabit_are_those_measured_there() -> None
     assert rows["sync=fd.sync.asynchronous(every=16)"].efficiency == 1.0
 
 
+def test_an_asynchronous_exchange_sends_changes_and_then_answers_over_the_link_of_rank_0() -> None:
+    # Two ranks send and receive 22 MB each in half precision, which takes 1.5 times as long as the all-reduce.
+    conditions = _conditions(step=0.1, all_reduce=2.0)
+    rows = {row.mode: row for row in predictions(conditions, forward=0.03, size=44_700_000)}
+    found = rows["sync=fd.sync.asynchronous(every=16)"]
+    assert found.average == pytest.approx(3.0)
+    assert found.step == pytest.approx(0.1 + (3.0 - 1.6) / 16)
+
+
 def test_exactly_one_mode_is_the_choice_of_auto_and_reaches_its_target() -> None:
     for all_reduce in (0.001, 0.05, 0.477, 0.8):
         conditions = _conditions(all_reduce=all_reduce)

@@ -30,7 +30,7 @@ done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=Tr
 print(done.returncode, done.stdout)
 """
 # Run two busy programs until the container has used up its share in three periods of the scheduler, or for a minute.
-# The first path is that of cgroup v2.
+# With cgroup v2, the file is at the first path.
 BURN = """
 import subprocess, sys, time
 from pathlib import Path

@@ -43,7 +43,7 @@ def driver_faults(driver: DriverFigures, ranks: Sequence[RankFigures]) -> list[s
         remedy = "Start both from images of one release."
         if driver.outside:
             most = max(theirs, key=lambda version: len(theirs[version]))
-            remedy = f"On this machine, install the wheel of release {most}: see Lead a cluster from a laptop."
+            remedy = f"Install the wheel of release {most} on this machine, with `pip install FILE`."
         faults.append(f"farandole: the notebook has {ours}, {_whose(theirs)}. {remedy}")
     return faults
 

@@ -316,7 +316,7 @@ def test_another_release_outside_the_hub_is_a_fault_with_the_workers_version():
     laptop = replace(DRIVER, versions=DRIVER.versions | {"farandole": "0.2.0"}, outside=True)
     [fault] = driver_faults(laptop, ranks(3, 1, versions={**VERSIONS, "farandole": "0.3.0"}))
     assert fault.startswith("farandole: the notebook has 0.2.0, rank 1 has 0.3.0, ranks 0, 2 have 0.1.0. ")
-    assert fault.endswith("On this machine, install the wheel of release 0.1.0: see Lead a cluster from a laptop.")
+    assert fault.endswith("Install the wheel of release 0.1.0 on this machine, with `pip install FILE`.")
 
 
 @pytest.mark.parametrize(("package", "version"), [("python", "3.12.1"), ("farandole", "0.2.0")])

@@ -133,7 +133,7 @@ class ParameterServer:
                 with self._changed:
                     self.bytes_sent += answer.nbytes
             known += self._payload.decode(answer, len(known))
-            frames.send(peer, 0, answer)
+            frames.send(peer, 0, answer)  # The number of steps belongs to changes only.
 
     def _add(self, rank: int, steps: float, change: torch.Tensor) -> None:
         with self._changed:

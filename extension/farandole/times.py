@@ -34,6 +34,14 @@ def _local(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds).astimezone()
 
 
+def short_text(seconds: float) -> str:
+    """Format a duration with three digits, e.g. 33.1 ms or 1.2 s."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    # Without this, tiny values would be in scientific notation.
+    return f"{1000 * seconds:.3g} ms" if seconds >= 1e-6 or not seconds else "< 0.001 ms"
+
+
 def duration_text(seconds: float) -> str:
     """Format a number of seconds, e.g. 0:07, 1:02:03 or 2 d 3 h."""
     # Halves are rounded up, as in JavaScript, so that the page and the kernel show the same text.

@@ -1,7 +1,7 @@
 """Tests for times and durations as text, with the durations of the page's test of `duration`."""
 
 import pytest
-from farandole.times import duration_text, parsed_time, time_text
+from farandole.times import duration_text, parsed_time, short_text, time_text
 
 AFTERNOON = 1795615512.0
 """2026-11-25 14:05:12 UTC"""
@@ -10,6 +10,11 @@ AFTERNOON = 1795615512.0
 def test_durations_have_the_form_of_the_page():
     durations = [duration_text(seconds) for seconds in (-1, 0, 0.5, 61.5, 3723, 60204.5, 200000)]
     assert durations == ["0:00", "0:00", "0:01", "1:02", "1:02:03", "16:43:25", "2 d 7 h"]
+
+
+def test_short_durations_have_three_digits_and_no_exponent():
+    durations = [short_text(seconds) for seconds in (0, 4.9e-8, 4.92e-5, 0.0331, 0.477, 1.234, 12.9)]
+    assert durations == ["0 ms", "< 0.001 ms", "0.0492 ms", "33.1 ms", "477 ms", "1.23 s", "12.9 s"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -13,7 +14,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the table as HTML."""
+    """Return the table as HTML. A number and its unit stay on one line."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{_unbroken(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _unbroken(cell: str) -> str:
+    return re.sub(r"(?<=\d) (?=[^\W\d])", "&nbsp;", escape(cell))

@@ -58,11 +58,12 @@ def _sync_view(figures: Mapping[int, Mapping[str, Any]], size: int) -> dict[str,
     ranks = [one for rank, one in sorted(figures.items()) if rank < size]
     if not ranks:
         return None
+    # Each term is divided, because the sum of the largest numbers would be infinite.
+    sent = sum(one["bytes_per_step"] / len(ranks) for one in ranks)
     return {
         "mode": ranks[0]["mode"],
         "waiting": short(max((one["waiting"] for one in ranks if one["waiting"] is not None), default=None)),
-        # Each term is divided, because the sum of the largest numbers would be infinite.
-        "bytes_per_step": round(sum(one["bytes_per_step"] / len(ranks) for one in ranks)),
+        "bytes_per_step": round(sent) or math.ceil(sent),
         "staleness": round(max(one["staleness"] for one in ranks)),
     }
 

@@ -34,7 +34,7 @@ SIZE = 44_700_000
 )
 def test_the_bench_trains_in_the_mode_that_auto_has_chosen(tmp_path, monkeypatch, mode, says):
     sentence = _sentence(CONDITIONS, mode, SIZE)
-    assert sentence.startswith(f"an average of 44.7 MB takes 430 ms here, a step 48 ms: {says}")
+    assert sentence.startswith(f"an average of 43 MiB takes 430 ms here, a step 48 ms: {says}")
     results = tmp_path / "results.json"
     results.write_text(json.dumps({"network_efficiency_3": {"value": 0.96, "note": f"0.18 : 0.19, {sentence}"}}))
     monkeypatch.setattr(accuracy, "RESULTS", results)

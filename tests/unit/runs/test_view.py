@@ -253,6 +253,15 @@ def test_the_figures_of_a_sync_mode_are_those_of_the_rank_that_waits_most(tmp_pa
     assert RunInfo.from_json(json.loads(run.info.to_json()), tmp_path).sync == run.info.sync
 
 
+def test_no_run_seems_to_send_nothing(tmp_path):
+    run = Run(RunInfo(id="r", folder=tmp_path, size=2, workers=("c-w0", "c-w1")), "code")
+    for sent, shown in ((0.0, 0), (0.1, 1), (1.4, 1)):
+        for rank in (0, 1):
+            figures = {"mode": "local", "waiting": 0.1, "bytes_per_step": sent, "staleness": 0}
+            run.add_records(rank, {"kind": "sync", "rank": rank, "time": 1.0, **figures})
+        assert view_of(run, now=1.0)["sync"]["bytes_per_step"] == shown
+
+
 def test_the_share_of_waiting_is_unknown_if_no_rank_knows_it(tmp_path):
     run = Run(RunInfo(id="r", folder=tmp_path, size=2, workers=("c-w0", "c-w1")), "code")
     for rank, waiting, shown in ((0, None, None), (1, 0.1, 0.1)):

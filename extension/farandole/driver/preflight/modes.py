@@ -8,9 +8,9 @@ from typing import Any
 
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
-from farandole.driver.preflight.network import milliseconds
 from farandole.exceptions import UsageError
 from farandole.sizes import size_text
+from farandole.times import short_text
 
 HEAD = ("mode", "average", "sent per step", "step", "of the speed without a network")
 MODEL_SECONDS = 120.0
@@ -47,7 +47,7 @@ class ModelFigures:
     step: float
 
     def __str__(self) -> str:
-        size, step = size_text(self.size), milliseconds(self.step)
+        size, step = size_text(self.size), short_text(self.step)
         return f"{self.name}: {size} of gradients, {step} for a step without a network"
 
 
@@ -98,8 +98,8 @@ def mode_row(mode: Mode) -> tuple[str, ...]:
     """Return the table's row for a mode."""
     return (
         f"{mode.mode}{' (auto)' if mode.chosen else ''}",
-        milliseconds(mode.average),
+        short_text(mode.average),
         size_text(mode.bytes_per_step),
-        milliseconds(mode.step),
+        short_text(mode.step),
         f"{mode.efficiency:.2f}",
     )

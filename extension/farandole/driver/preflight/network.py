@@ -9,6 +9,7 @@ from itertools import combinations
 
 from farandole.driver.preflight.figures import Link
 from farandole.sizes import size_text
+from farandole.times import short_text
 
 SLOW_FACTOR = 3.0
 SLOW_SECONDS = 0.001
@@ -69,9 +70,9 @@ def _outliers(links: Sequence[Link], names: Sequence[str]) -> list[str]:
     usual, usual_rate = _usual(latency, min), _usual(bandwidth, max)
     late = {pair: value for pair, value in latency.items() if value > max(SLOW_FACTOR * usual, usual + SLOW_SECONDS)}
     narrow = {pair: value for pair, value in bandwidth.items() if value < min(usual_rate / SLOW_FACTOR, PLENTY)}
-    late_text, narrow_text = f"({milliseconds(usual)} is usual)", f"({rate(usual_rate)} is usual)"
+    late_text, narrow_text = f"({short_text(usual)} is usual)", f"({rate(usual_rate)} is usual)"
     return [
-        *_messages(late, latency, names, lambda value: f"a latency of {milliseconds(value)} {late_text}"),
+        *_messages(late, latency, names, lambda value: f"a latency of {short_text(value)} {late_text}"),
         *_messages(narrow, bandwidth, names, lambda value: f"a bandwidth of {rate(value)} {narrow_text}"),
     ]
 
@@ -108,11 +109,6 @@ def _messages(
         if first not in culprits and second not in culprits:
             messages.append(f"{names[first]} and {names[second]} have {words(value)} between them. {REMEDY}")
     return messages
-
-
-def milliseconds(seconds: float) -> str:
-    """Format a time in milliseconds."""
-    return f"{seconds * 1000:.3g} ms"
 
 
 def rate(bytes_per_second: float) -> str:

@@ -9,8 +9,9 @@ from farandole.driver.preflight.figures import DriverFigures, Link, RankFigures
 from farandole.driver.preflight.judge import driver_faults, driver_notes, machine_faults, size
 from farandole.driver.preflight.modes import HEAD as MODE_HEAD
 from farandole.driver.preflight.modes import Mode, ModelFigures, mode_row
-from farandole.driver.preflight.network import link_faults, milliseconds, rate
+from farandole.driver.preflight.network import link_faults, rate
 from farandole.driver.table import aligned, html_table
+from farandole.times import short_text
 
 LINK_HEAD = ("ranks", "latency", "bandwidth")
 MACHINE_HEAD = ("memory free", "least disk free", "clock", "load", "GPUs")
@@ -116,6 +117,6 @@ class Preflight:
 
 
 def _link_row(link: Link) -> tuple[str, ...]:
-    latency = "-" if link.latency is None else milliseconds(link.latency)
+    latency = "-" if link.latency is None else short_text(link.latency)
     bandwidth = "-" if link.bandwidth is None else rate(link.bandwidth)
     return (f"{link.first} - {link.second}", latency, bandwidth)

@@ -233,6 +233,12 @@ def test_the_speed_of_a_model_is_a_table():
     assert "<td>sync=fd.sync.local(every=8) (auto)</td>" in found.html()
 
 
+def test_numbers_and_their_units_stay_on_one_line():
+    page = preflight().html()
+    assert "<td>0.1&nbsp;ms</td><td>113&nbsp;MiB/s</td>" in page
+    assert "&nbsp;of" not in page
+
+
 def test_faults_come_last_and_are_counted():
     odd = preflight(ranks=tuple(ranks(2, 1, load=9.0)), all_reduce=None, all_reduce_error="it failed on rank 1")
     lines = str(odd).splitlines()

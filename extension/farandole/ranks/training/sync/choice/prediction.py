@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple
 
 from farandole.ranks.training.sync.choice import gaps
@@ -115,7 +116,7 @@ class Prediction:
     Attributes:
         mode: the argument of ``fd.prepare``.
         average: seconds that an average, or an exchange of the mode ``asynchronous``, spends on the network.
-        bytes_per_step: bytes that a rank sends in a step, as a mean.
+        bytes_per_step: bytes that a rank sends in a step, as a mean, rounded up.
         step: seconds of a step, as a mean.
         efficiency: the speed as a fraction of the speed of ranks that do not communicate, from 0 to 1.
         chosen: whether ``fd.sync.auto()`` would choose this mode.
@@ -180,7 +181,7 @@ def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Pr
     return Prediction(
         mode=_argument(mode),
         average=average,
-        bytes_per_step=_sent(mode.payload, conditions.ranks, size) // mode.every,
+        bytes_per_step=ceil(_sent(mode.payload, conditions.ranks, size) / mode.every),
         step=step,
         efficiency=conditions.step / step,
     )

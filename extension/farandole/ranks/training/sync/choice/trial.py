@@ -18,6 +18,8 @@ from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
 from farandole.ranks.world import collectives
+from farandole.sizes import size_text
+from farandole.times import short_text
 
 STEPS = 30
 FIRST_STEPS = 10
@@ -121,8 +123,8 @@ def _sentence(conditions: Conditions, mode: Local, size: int) -> str:
     efficiency = conditions.efficiency(every=mode.every, delay=mode.delay, payload=mode.payload)
     slow = "" if efficiency >= TARGET else _fastest(efficiency)
     return (
-        f"an average of {size / 1e6:.1f} MB takes {1000 * conditions.all_reduce:.0f} ms here, a step "
-        f"{1000 * conditions.step:.0f} ms: averaging {interval} in {BITS[mode.payload]} bits{beside}{slow}"
+        f"an average of {size_text(size)} takes {short_text(conditions.all_reduce)} here, a step "
+        f"{short_text(conditions.step)}: averaging {interval} in {BITS[mode.payload]} bits{beside}{slow}"
     )
 
 

@@ -122,6 +122,12 @@ def test_the_speeds_of_three_nodes_on_gigabit_are_those_measured_there() -> None
     assert rows["sync=fd.sync.asynchronous(every=16)"].efficiency == 1.0
 
 
+def test_no_mode_seems_to_send_nothing() -> None:
+    rows = {row.mode: row for row in predictions(_conditions(step=0.048, all_reduce=0.001), forward=0.016, size=40)}
+    # An average of 20 bytes in half precision, every 64 steps.
+    assert rows["sync=fd.sync.local(every=64)"].bytes_per_step == 1
+
+
 def test_an_asynchronous_exchange_sends_changes_and_then_answers_over_the_link_of_rank_0() -> None:
     # Two ranks send and receive 22 MB each in half precision, which takes 1.5 times as long as the all-reduce.
     conditions = _conditions(step=0.1, all_reduce=2.0)

@@ -17,7 +17,7 @@ from bench.network import parameters
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "docs" / "images"
-TIMES = re.compile(r"takes (?P<average>\d+) ms here, a step (?P<step>\d+) ms")
+TIMES = re.compile(r"takes (?P<average>[\d.]+ m?s) here, a step (?P<step>[\d.]+ m?s)")
 """The part of the notice of mode auto that says what it has measured."""
 SIDE = 0.008
 """The horizontal offset between modes with the same speed, so that their error bars do not overlap."""
@@ -76,8 +76,8 @@ def _frontier(results: dict[str, Any]) -> plt.Figure:
     measured = TIMES.search(results[f"network_efficiency_{parameters.HOSTS}"]["note"])
     assert measured
     conditions = Conditions(
-        step=float(measured["step"]) / 1000,
-        all_reduce=float(measured["average"]) / 1000,
+        step=_seconds(measured["step"]),
+        all_reduce=_seconds(measured["average"]),
         ranks=parameters.HOSTS,
         overheads=dict.fromkeys(BITS, Overhead(0.0)),
     )
@@ -95,6 +95,12 @@ def _frontier(results: dict[str, Any]) -> plt.Figure:
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.93))
     return figure
+
+
+def _seconds(text: str) -> float:
+    """Return a duration such as 48 ms or 3.82 s in seconds."""
+    number, unit = text.split()
+    return float(number) / (1000 if unit == "ms" else 1)
 
 
 def _gaps(results: dict[str, Any], modes: list[str]) -> tuple[list[float], list[float]]:

@@ -81,7 +81,7 @@ def test_auto_says_what_it_chooses(cluster, backend):
     assert difference == 0
     [sentence] = run.notices
     measured, choice = sentence.split(": ")
-    assert re.fullmatch(r"an average of \d+ B takes [\d.]+ ms here, a step [\d.]+ ms", measured)
+    assert re.fullmatch(r"an average of \d+ B takes [\d.]+ m?s here, a step [\d.]+ m?s", measured)
     assert re.match(r"averaging (after each step|every \d+ steps) in \d+ bits", choice)
     assert all(figures["mode"].startswith("local, ") for figures in run.info.sync.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from farandole.ranks.training.sync.choice.prediction import Conditions, Overhead
 from farandole.ranks.training.sync.choice.trial import _sentence
 from farandole.ranks.training.sync.modes import PAYLOADS, Local
 
-from bench.network import accuracy, parameters, prediction
+from bench.network import accuracy, parameters, plots, prediction
 from bench.network.training import MODEL, begins_slowly
 
 CONDITIONS = Conditions(step=0.048, all_reduce=0.43, ranks=3, overheads=dict.fromkeys(PAYLOADS, Overhead(0.002)))
@@ -43,6 +44,12 @@ def test_the_bench_trains_in_the_mode_that_auto_has_chosen(tmp_path, monkeypatch
     assert (chosen, efficiency) == (f"fd.sync.local({arguments})", 0.96)
     with pytest.raises(SystemExit, match=r"has no network_efficiency_2; run bench/run\.py --only network first"):
         accuracy._chosen(2)
+
+
+def test_the_pictures_have_the_times_of_the_notice():
+    sentence = _sentence(replace(CONDITIONS, all_reduce=3.82), Local(every=4, delay=3, payload="int4"), SIZE)
+    found = plots.TIMES.search(sentence)
+    assert (plots._seconds(found["average"]), plots._seconds(found["step"])) == (3.82, 0.048)
 
 
 def test_auto_says_if_no_mode_is_fast_enough():

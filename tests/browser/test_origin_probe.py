@@ -87,7 +87,7 @@ def victims(hub: RunningHub) -> dict[str, Victim]:
 
 
 @pytest.mark.timeout(600)
-# tests/docker/test_origins.py runs the probe with both for each change.
+# For each change, tests/docker/test_origins.py probes a user.
 @pytest.mark.parametrize("who", [pytest.param("user", marks=pytest.mark.release), "administrator"])
 def test_a_page_of_another_user_steals_nothing(
     probe: OriginProbe, victims: dict[str, Victim], chromium: Browser, who: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spawner_config.origins.hosts import DEFAULT_DOMAIN
-from tests.browser.origin_probe import EVE, Victim
+from tests.browser.origin_probe import EVE, OriginProbe, Victim
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.remote_probe import install_pages, probe_of, start_servers, victims
 from tests.docker.stack import fill_in, make_certificate, running
@@ -40,7 +40,9 @@ def test_a_page_of_another_user_steals_nothing_over_http(own_stack: Stack, chrom
         probe_of(own_stack).assert_nothing_is_stolen(chromium, victim)
 
 
-def test_a_page_of_another_user_steals_nothing_over_tls(own_stack: Stack, chromium: Browser) -> None:
+@pytest.fixture(scope="module")
+def probe_over_tls(own_stack: Stack, chromium: Browser) -> OriginProbe:
+    """Switch the hub to TLS, start all users' servers, and return the probe."""
     users = [Victim(name=EVE, password=own_stack.passwords[EVE]), *victims(own_stack)]
     for user in users:
         browser = own_stack.browser(user.name)
@@ -53,8 +55,15 @@ def test_a_page_of_another_user_steals_nothing_over_tls(own_stack: Stack, chromi
     probe = probe_of(own_stack, f"https://{DEFAULT_DOMAIN}:{own_stack.settings['FARANDOLE_TLS_PORT']}")
     for user in users:
         probe.start_server(chromium, user, "cpu")
-    for victim in users[1:]:
-        probe.assert_nothing_is_stolen(chromium, victim)
+    return probe
+
+
+# For each change, tests/browser/test_origin_probe.py probes an administrator.
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.release)], ids=["user", "administrator"])
+def test_a_page_of_another_user_steals_nothing_over_tls(
+    own_stack: Stack, probe_over_tls: OriginProbe, chromium: Browser, victim: int
+) -> None:
+    probe_over_tls.assert_nothing_is_stolen(chromium, victims(own_stack)[victim])
 
 
 def test_a_hub_for_other_machines_without_a_domain_does_not_start(own_stack: Stack) -> None:

@@ -61,7 +61,8 @@ def test_the_speed_of_a_model_is_predicted_in_each_mode(start, backend):
         assert found.model.size == 4 * (2000 * 500 + 500)
         first, *others = found.modes
         assert (first.mode, first.bytes_per_step) == ('sync="step"', found.model.size)
-        assert first.average == pytest.approx(found.model.size / found.all_reduce)
+        # The latency of a sum is added, and is not a part of the result.
+        assert 0 < first.average - found.model.size / found.all_reduce < 0.1
         assert [mode.chosen for mode in found.modes].count(True) == 1
         assert all(mode.bytes_per_step < first.bytes_per_step for mode in others if "every=1," not in mode.mode)
         with pytest.raises(UsageError, match=r"the ranks have no variable .netwrok.*Did you mean .network.\?"):

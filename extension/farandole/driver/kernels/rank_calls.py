@@ -114,7 +114,7 @@ def clock() -> RankCall[float]:
     return RankCall("clock")
 
 
-def all_reduce() -> RankCall[list[float]]:
+def all_reduce() -> RankCall[list[list[float]]]:
     return RankCall("all_reduce")
 
 

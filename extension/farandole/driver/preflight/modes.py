@@ -51,6 +51,14 @@ class ModelFigures:
         return f"{self.name}: {size} of gradients, {step} for a step without a network"
 
 
+@dataclass(frozen=True, kw_only=True)
+class AllReduce:
+    """How fast the world sums: the ``rate`` of large sums in bytes/s, and the ``latency`` of a small one in seconds."""
+
+    rate: float
+    latency: float
+
+
 async def measure(group: RankGroup, backend: str, model: str, batch: str) -> list[dict[str, Any]]:
     """Measure a model on all ranks. ``model`` and ``batch`` are names of variables on the ranks.
 
@@ -74,11 +82,12 @@ async def measure(group: RankGroup, backend: str, model: str, batch: str) -> lis
 
 
 async def predict(
-    group: RankGroup, model: str, measured: Sequence[dict[str, Any]], *, all_reduce: float
+    group: RankGroup, model: str, measured: Sequence[dict[str, Any]], all_reduce: AllReduce
 ) -> tuple[ModelFigures, tuple[Mode, ...]]:
-    """Predict the speed of a model in each mode from what `measure` has found, and the all-reduce's rate in bytes/s."""
+    """Predict the speed of a model in each mode from what `measure` has found, and the measured all-reduces."""
     figures = _slowest(measured)
-    figures["all_reduce"] = figures["bytes"] / all_reduce
+    figures["latency"] = all_reduce.latency
+    figures["all_reduce"] = all_reduce.latency + figures["bytes"] / all_reduce.rate
     [rows] = await group.control(
         rank_calls.predict_modes(figures, [found["overheads"] for found in measured]),
         what="predicting the speed",

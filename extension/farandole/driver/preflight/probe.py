@@ -14,7 +14,7 @@ from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.preflight.figures import Link, RankFigures, driver_figures, rank_figures
-from farandole.driver.preflight.modes import measure, predict
+from farandole.driver.preflight.modes import AllReduce, measure, predict
 from farandole.driver.preflight.network import endpoints, rounds
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.workers.worker import WorkerInfo
@@ -61,14 +61,14 @@ async def preflight(
     figures = await _figures(group, ranks)
     links = await Links(group, ranks, infos).measure()
     reduced, error = await _all_reduce(group) if backend != "none" and len(ranks) > 1 else (None, "")
-    about, modes = (await predict(group, model, measured, all_reduce=reduced)) if measured and reduced else (None, ())
+    about, modes = (await predict(group, model, measured, reduced)) if measured and reduced else (None, ())
     return Preflight(
         name=name,
         backend=backend,
         driver=driver_figures(outside=outside),
         ranks=tuple(figures),
         links=tuple(links),
-        all_reduce=reduced,
+        all_reduce=reduced.rate if reduced else None,
         all_reduce_error=error,
         model=about,
         modes=modes,
@@ -171,8 +171,8 @@ class Links:
         return self._nodes[pair[0]] == self._nodes[pair[1]]
 
 
-async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
-    """Return the rate of the slowest rank in bytes/s, or an error. No rank is left blocked in the collective."""
+async def _all_reduce(group: RankGroup) -> tuple[AllReduce | None, str]:
+    """Return the figures of the slowest rank, or an error. No rank is left blocked in the collective."""
     printed: dict[int, str] = {}
 
     def keep(rank: int, kind: str, content: dict[str, Any], _position: object) -> None:
@@ -191,4 +191,5 @@ async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
     if any(reply.status != "ok" for reply in replies):
         return None, " ".join(str(rank_error(replies, doing="the sum")).splitlines())
     times = [json.loads(printed[rank].splitlines()[-1]) for rank in range(len(replies))]
-    return REDUCED_BYTES / max(statistics.median(each) for each in times), ""
+    latency, large = (max(map(statistics.median, each)) for each in zip(*times, strict=True))
+    return AllReduce(rate=REDUCED_BYTES / large, latency=latency), ""

@@ -42,7 +42,7 @@ def measure(model: str, batch: str) -> dict[str, Any]:
 def predict(figures: Mapping[str, float], overheads: Sequence[Mapping[str, Sequence[float]]]) -> list[dict[str, Any]]:
     """Return a row for each mode, as `farandole.ranks.training.sync.choice.prediction.predictions` does.
 
-    ``figures`` has the keys ``step`` and ``forward`` (seconds), ``all_reduce`` (seconds) and ``bytes``.
+    ``figures`` has the keys ``step``, ``forward``, ``all_reduce`` and ``latency`` (seconds), and ``bytes``.
     ``overheads`` has what each rank computes for an average, as `measure` returns it.
     """
     conditions = Conditions(
@@ -50,6 +50,7 @@ def predict(figures: Mapping[str, float], overheads: Sequence[Mapping[str, Seque
         all_reduce=figures["all_reduce"],
         ranks=len(overheads),
         overheads=slowest(overheads),
+        latency=figures["latency"],
     )
     return [asdict(row) for row in predictions(conditions, forward=figures["forward"], size=int(figures["bytes"]))]
 

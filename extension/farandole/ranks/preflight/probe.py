@@ -23,13 +23,16 @@ def describe() -> dict[str, Any]:
     return {**machine.describe(), **gpus.describe(), "pid": os.getpid()}
 
 
-def all_reduce() -> list[float]:
-    """All-reduce 16 MiB of float32 over the world after a warm-up. Return the seconds that each repetition took."""
+def all_reduce() -> list[list[float]]:
+    """All-reduce one float32, and then 16 MiB of them, over the world.
+
+    Return the seconds that each repetition took, for each of both sizes. The first one is a warm-up, and left out.
+    """
     import torch
 
     device, reduce = _operation()
-    tensor = torch.zeros(REDUCED_BYTES // 4, device=device)
-    return [_timed(reduce, tensor) for _ in range(TIMES + 1)][1:]
+    tensors = [torch.zeros(count, device=device) for count in (1, REDUCED_BYTES // 4)]
+    return [[_timed(reduce, tensor) for _ in range(TIMES + 1)][1:] for tensor in tensors]
 
 
 def _timed(reduce: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> float:

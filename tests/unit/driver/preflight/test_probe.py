@@ -52,7 +52,7 @@ class Group:
         sink = cell.sink
         sink(0, "stream", {"name": "stderr", "text": "a warning\n"}, None)
         for kernel in kernels:
-            text = f"a library's greeting\n{json.dumps([0.1, 0.4, 0.2])}"
+            text = f"a library's greeting\n{json.dumps([[0.003, 0.001, 0.002], [0.1, 0.4, 0.2]])}"
             for piece in (text, "\n"):
                 sink(kernel, "stream", {"name": "stdout", "text": piece}, None)
         return [Reply(rank=kernel, worker="w", status="ok", ended=0.0) for kernel in kernels]

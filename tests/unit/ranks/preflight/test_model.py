@@ -90,7 +90,7 @@ def test_an_output_without_gradients_is_named(variables: dict[str, object]) -> N
 
 
 def test_the_rows_of_a_prediction_are_plain_values() -> None:
-    figures = {"step": 0.05, "forward": 0.02, "all_reduce": 0.4, "bytes": 4e6}
+    figures = {"step": 0.05, "forward": 0.02, "all_reduce": 0.4, "latency": 0.0, "bytes": 4e6}
     rows = predict(figures, 3 * [dict.fromkeys(PAYLOADS, (0.0, 0.0, 0.0))])
     assert rows[0]["mode"] == 'sync="step"'
     assert rows[0]["step"] == pytest.approx(0.42)

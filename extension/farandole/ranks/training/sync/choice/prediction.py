@@ -58,20 +58,26 @@ class Conditions:
         all_reduce: seconds of an all-reduce of the parameters in single precision, if no rank waits for another.
         ranks: number of ranks.
         overheads: what a rank computes for an average, by payload.
+        latency: seconds of an all-reduce of one number. A smaller payload does not shorten this part of an average.
     """
 
     step: float
     all_reduce: float
     ranks: int
     overheads: Mapping[str, Overhead]
+    latency: float = 0.0
 
     def average(self, payload: str) -> float:
         """Return the seconds that an average with this payload spends on the network.
 
         A ring moves ``2 (K - 1) / K`` times the payload for K ranks, and gathering moves ``K - 1`` times the payload.
         """
-        share = BITS[payload] / 32
-        return self.all_reduce * share * (self.ranks / 2 if payload in GATHERED else 1)
+        return self.transfer(BITS[payload] / 32 * (self.ranks / 2 if payload in GATHERED else 1))
+
+    def transfer(self, share: float) -> float:
+        """Return the seconds in which an all-reduce would move this share of the parameters in single precision."""
+        latency = min(self.latency, self.all_reduce)
+        return latency + share * (self.all_reduce - latency)
 
     def efficiency(self, *, every: int, delay: int, payload: str) -> float:
         """Return the speed of this mode as a fraction of the speed of ranks that do not communicate, from 0 to 1."""
@@ -175,7 +181,7 @@ def _beside(conditions: Conditions, mode: Local | Asynchronous, size: int) -> Pr
     else:
         # The link of rank 0 carries the changes of all other ranks in one direction, as if it gathered them, and then
         # the answers in the other.
-        average = conditions.all_reduce * BITS[mode.payload] / 32 * conditions.ranks
+        average = conditions.transfer(BITS[mode.payload] / 32 * conditions.ranks)
         stall = conditions.overheads[mode.payload].total + max(0.0, average - mode.every * conditions.step)
     step = conditions.step + stall / mode.every
     return Prediction(

@@ -14,6 +14,7 @@ import torch
 from farandole.ranks import context, run
 from farandole.ranks.training.sync.choice.gaps import LIMIT_POINTS
 from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, Overhead, choose, slowest
+from farandole.ranks.training.sync.exchange import latency
 from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
@@ -58,7 +59,12 @@ class Trial:
 
         All ranks must call this method. ``parameters`` has the shape (n,).
         """
-        own = {"steps": self._steps, "averages": self._averages, "overheads": overheads(parameters)}
+        own = {
+            "steps": self._steps,
+            "averages": self._averages,
+            "overheads": overheads(parameters),
+            "latency": latency(parameters.device),
+        }
         each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
         conditions = _conditions(each)
         mode = choose(conditions)
@@ -76,6 +82,7 @@ def _conditions(each: list[dict[str, Any]]) -> Conditions:
         all_reduce=max(0.0, statistics.median(averages) - computed),
         ranks=len(each),
         overheads=slowest([own["overheads"] for own in each]),
+        latency=min(own["latency"] for own in each),
     )
 
 

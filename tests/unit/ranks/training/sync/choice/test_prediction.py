@@ -1,5 +1,7 @@
 """Predictions of the speed of each mode, and the choice of a mode."""
 
+from dataclasses import replace
+
 import pytest
 from farandole.ranks.training.sync.choice.gaps import within_limit
 from farandole.ranks.training.sync.choice.prediction import (
@@ -120,6 +122,14 @@ def test_the_speeds_of_three_nodes_on_gigabit_are_those_measured_there() -> None
     assert every_16.efficiency == 1.0
     assert every_16.bytes_per_step == 29_800_000 // 16
     assert rows["sync=fd.sync.asynchronous(every=16)"].efficiency == 1.0
+
+
+def test_a_smaller_payload_does_not_shorten_the_latency() -> None:
+    conditions = replace(_conditions(all_reduce=0.0023), latency=0.0022)
+    averages = [conditions.average(payload) for payload in ("fp32", "fp16", "int4")]
+    assert averages == pytest.approx([0.0023, 0.00225, 0.0022 + 0.0001 * 3 / 16])
+    # A measured latency may be longer than the whole all-reduce.
+    assert replace(conditions, latency=0.0025).average("int4") == 0.0023
 
 
 def test_no_mode_seems_to_send_nothing() -> None:

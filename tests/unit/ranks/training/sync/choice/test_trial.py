@@ -12,6 +12,7 @@ def _times(step: float, average: float, computed: float) -> dict[str, object]:
         "steps": [first] * 10 + [step] * (STEPS - 11),
         "averages": [first] * 10 + [average] * (STEPS - 10),
         "overheads": dict.fromkeys(PAYLOADS, (computed / 2, computed / 4, computed / 4)),
+        "latency": step / 100,  # the last rank to a sum waits only for the network
     }
 
 
@@ -21,6 +22,7 @@ def test_the_conditions_are_those_of_the_slowest_rank() -> None:
     assert (found.ranks, found.step, found.overheads["int4"].total) == (2, 0.1, 0.02)
     # What a rank computes for an average is not time on the network.
     assert found.all_reduce == pytest.approx(0.4)
+    assert found.latency == 0.05 / 100
 
 
 def test_an_average_that_takes_no_longer_than_its_computation_costs_no_time_on_the_network() -> None:

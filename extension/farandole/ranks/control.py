@@ -163,7 +163,7 @@ def clock() -> float:
     return time.time()
 
 
-def all_reduce() -> list[float]:
+def all_reduce() -> list[list[float]]:
     """Time a few all-reduces over the world. Return the duration of each all-reduce in seconds."""
     return preflight.all_reduce()
 

@@ -7,10 +7,8 @@ name before it has waited for the first.
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,8 +24,6 @@ LOWEST = 19
 GATHERS = 8
 """Collectives in which ranks without a GPU gather a tensor. In a single one, two ranks on gloo send and receive in
 turns. In several at the same time, they do both at once, which takes two thirds of the time."""
-
-LATENCIES = 5
 
 T = TypeVar("T")
 
@@ -48,16 +44,6 @@ def start_sum(tensor: torch.Tensor, name: str) -> Wait:
 
     work = dist.all_reduce(tensor, async_op=True)
     return lambda: (work.wait(), tensor)[1]
-
-
-def latency(device: torch.device) -> float:
-    """Return the median seconds of a sum of one number. All ranks must call this function."""
-    times = []
-    for _ in range(LATENCIES):
-        begun = time.perf_counter()
-        start_sum(torch.zeros(1, device=device), "latency")()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times)
 
 
 def start_gather(tensor: torch.Tensor, name: str) -> Wait:

@@ -14,7 +14,7 @@ import torch
 from farandole.ranks import context, run
 from farandole.ranks.training.sync.choice.gaps import LIMIT_POINTS
 from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, Overhead, choose, slowest
-from farandole.ranks.training.sync.exchange import latency
+from farandole.ranks.training.sync.exchange import start_sum
 from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
@@ -25,9 +25,10 @@ from farandole.times import short_text
 STEPS = 30
 FIRST_STEPS = 10
 """Steps that are not counted, because memory is allocated and code is compiled in them."""
-
-
 TRIES = 3
+"""How many times the computation for an average is timed."""
+LATENCIES = 5
+"""How many times a sum of one number is timed."""
 
 
 class Trial:
@@ -63,7 +64,7 @@ class Trial:
             "steps": self._steps,
             "averages": self._averages,
             "overheads": overheads(parameters),
-            "latency": latency(parameters.device),
+            "latency": _latency(parameters.device),
         }
         each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
         conditions = _conditions(each)
@@ -84,6 +85,16 @@ def _conditions(each: list[dict[str, Any]]) -> Conditions:
         overheads=slowest([own["overheads"] for own in each]),
         latency=min(own["latency"] for own in each),
     )
+
+
+def _latency(device: torch.device) -> float:
+    """Return the median seconds of a sum of one number. All ranks must call this function."""
+    times = []
+    for _ in range(LATENCIES):
+        begun = _now()
+        start_sum(torch.zeros(1, device=device), "latency")()
+        times.append(_now() - begun)
+    return statistics.median(times)
 
 
 def overheads(parameters: torch.Tensor) -> dict[str, Overhead]:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from farandole.ranks import context, run
+from farandole.ranks.training.sync import exchange
 from farandole.ranks.training.sync.choice.gaps import LIMIT_POINTS
 from farandole.ranks.training.sync.choice.prediction import BITS, TARGET, Conditions, Overhead, choose, slowest
-from farandole.ranks.training.sync.exchange import start_sum
 from farandole.ranks.training.sync.figures import finish_computing
 from farandole.ranks.training.sync.modes import Local
 from farandole.ranks.training.sync.payloads import PAYLOADS, Payload
@@ -92,7 +92,7 @@ def _latency(device: torch.device) -> float:
     times = []
     for _ in range(LATENCIES):
         begun = _now()
-        start_sum(torch.zeros(1, device=device), "latency")()
+        exchange.start_sum(torch.zeros(1, device=device), "latency")()
         times.append(_now() - begun)
     return statistics.median(times)
 

@@ -36,9 +36,11 @@ def _local(seconds: float) -> datetime:
 
 def short_text(seconds: float) -> str:
     """Format a duration with three digits, e.g. 33.1 ms or 1.2 s."""
-    if seconds >= 1:
+    # Three digits of very large and very small numbers would be in scientific notation.
+    if seconds >= 99.95:
+        return f"{seconds:.0f} s"
+    if seconds >= 0.9995:
         return f"{seconds:.3g} s"
-    # Without this, tiny values would be in scientific notation.
     return f"{1000 * seconds:.3g} ms" if seconds >= 1e-6 or not seconds else "< 0.001 ms"
 
 

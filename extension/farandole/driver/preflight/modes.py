@@ -14,6 +14,8 @@ from farandole.times import short_text
 
 HEAD = ("mode", "average", "sent per step", "step", "of the speed without a network")
 MODEL_SECONDS = 120.0
+REDUCED_BYTES = 16 * 2**20
+"""The size of the tensor that `farandole.ranks.preflight.probe` reduces; keep both values equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +55,20 @@ class ModelFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduce:
-    """How fast the world sums: the ``rate`` of large sums in bytes/s, and the ``latency`` of a small one in seconds."""
+    """The seconds in which the world sums one number (``latency``), and 16 MiB (``large``)."""
 
-    rate: float
     latency: float
+    large: float
+
+    @property
+    def rate(self) -> float:
+        """The rate at which the world sums 16 MiB, in bytes/s."""
+        return REDUCED_BYTES / self.large
+
+    def seconds(self, size: float) -> float:
+        """Return the seconds in which the world sums ``size`` bytes. They are latency and a time for each byte."""
+        latency = min(self.latency, self.large)
+        return latency + (self.large - latency) * size / REDUCED_BYTES
 
 
 async def measure(group: RankGroup, backend: str, model: str, batch: str) -> list[dict[str, Any]]:
@@ -87,7 +99,7 @@ async def predict(
     """Predict the speed of a model in each mode from what `measure` has found, and the measured all-reduces."""
     figures = _slowest(measured)
     figures["latency"] = all_reduce.latency
-    figures["all_reduce"] = all_reduce.latency + figures["bytes"] / all_reduce.rate
+    figures["all_reduce"] = all_reduce.seconds(figures["bytes"])
     [rows] = await group.control(
         rank_calls.predict_modes(figures, [found["overheads"] for found in measured]),
         what="predicting the speed",

@@ -32,8 +32,6 @@ STREAMS_SECONDS = 15.0
 and a stream takes at most `STREAM_SECONDS`."""
 STREAM_SECONDS = 0.25
 REDUCE_SECONDS = 60.0
-REDUCED_BYTES = 16 * 2**20
-"""The size of the tensor that `farandole.ranks.preflight.probe` reduces; keep both values equal."""
 
 
 async def preflight(
@@ -192,4 +190,4 @@ async def _all_reduce(group: RankGroup) -> tuple[AllReduce | None, str]:
         return None, " ".join(str(rank_error(replies, doing="the sum")).splitlines())
     times = [json.loads(printed[rank].splitlines()[-1]) for rank in range(len(replies))]
     latency, large = (max(map(statistics.median, each)) for each in zip(*times, strict=True))
-    return AllReduce(rate=REDUCED_BYTES / large, latency=latency), ""
+    return AllReduce(latency=latency, large=large), ""

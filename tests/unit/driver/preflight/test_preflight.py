@@ -7,7 +7,7 @@ import farandole
 import pytest
 from farandole.driver.preflight.figures import DriverFigures, Gpu, Link, RankFigures, Room, driver_figures, rank_figures
 from farandole.driver.preflight.judge import driver_faults, driver_notes, machine_faults
-from farandole.driver.preflight.modes import Mode, ModelFigures
+from farandole.driver.preflight.modes import AllReduce, Mode, ModelFigures
 from farandole.driver.preflight.network import endpoints, link_faults, rounds
 from farandole.driver.preflight.result import Preflight
 
@@ -231,6 +231,14 @@ def test_the_speed_of_a_model_is_a_table():
     assert lines[-2].startswith("sync=fd.sync.local(every=8) (auto)  ")
     assert lines[-1] == "no fault found"
     assert "<td>sync=fd.sync.local(every=8) (auto)</td>" in found.html()
+
+
+def test_the_time_of_a_sum_is_latency_and_a_time_for_each_byte():
+    measured = AllReduce(latency=0.002, large=0.202)
+    sizes = (0, 8 * 2**20, 16 * 2**20, 32 * 2**20)
+    assert [measured.seconds(size) for size in sizes] == pytest.approx([0.002, 0.102, 0.202, 0.402])
+    # A small sum that happened to take longer than the large one.
+    assert AllReduce(latency=0.3, large=0.2).seconds(1) == 0.2
 
 
 def test_numbers_and_their_units_stay_on_one_line():

@@ -107,7 +107,7 @@ def choose(conditions: Conditions, aim: float = AIM) -> Local:
     Of modes with the same interval, the one with the least delay is chosen, and then the one with the most precise
     payload, because a late average costs more accuracy than a rounded one.
     """
-    conditions = replace(conditions, all_reduce=SLOWER * conditions.all_reduce)
+    conditions = replace(conditions, all_reduce=SLOWER * conditions.all_reduce, latency=SLOWER * conditions.latency)
     rated = [(_efficiency(conditions, mode), mode) for mode in _candidates() if gaps.within_limit(mode)]
     for efficiency, mode in rated:
         if efficiency >= aim:

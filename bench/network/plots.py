@@ -98,7 +98,7 @@ def _frontier(results: dict[str, Any]) -> plt.Figure:
 
 
 def _seconds(text: str) -> float:
-    """Return a duration such as 48 ms or 3.82 s in seconds."""
+    """Convert a duration such as 48 ms or 3.82 s to seconds."""
     number, unit = text.split()
     return float(number) / (1000 if unit == "ms" else 1)
 

@@ -87,7 +87,7 @@ def victims(hub: RunningHub) -> dict[str, Victim]:
 
 
 @pytest.mark.timeout(600)
-# For each change, tests/docker/test_origins.py probes a user.
+# `.ci/run` probes a user in tests/docker/test_origins.py.
 @pytest.mark.parametrize("who", [pytest.param("user", marks=pytest.mark.release), "administrator"])
 def test_a_page_of_another_user_steals_nothing(
     probe: OriginProbe, victims: dict[str, Victim], chromium: Browser, who: str

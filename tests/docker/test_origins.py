@@ -42,7 +42,7 @@ def test_a_page_of_another_user_steals_nothing_over_http(own_stack: Stack, chrom
 
 @pytest.fixture(scope="module")
 def probe_over_tls(own_stack: Stack, chromium: Browser) -> OriginProbe:
-    """Switch the hub to TLS, start all users' servers, and return the probe."""
+    """Switch the hub to TLS and start the servers of all users."""
     users = [Victim(name=EVE, password=own_stack.passwords[EVE]), *victims(own_stack)]
     for user in users:
         browser = own_stack.browser(user.name)
@@ -58,7 +58,7 @@ def probe_over_tls(own_stack: Stack, chromium: Browser) -> OriginProbe:
     return probe
 
 
-# For each change, tests/browser/test_origin_probe.py probes an administrator.
+# `.ci/run` probes an administrator in tests/browser/test_origin_probe.py.
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.release)], ids=["user", "administrator"])
 def test_a_page_of_another_user_steals_nothing_over_tls(
     own_stack: Stack, probe_over_tls: OriginProbe, chromium: Browser, victim: int

@@ -164,7 +164,7 @@ def clock() -> float:
 
 
 def all_reduce() -> list[list[float]]:
-    """Time some all-reduces of one number and of 16 MiB over the world. Return the seconds of each, for both sizes."""
+    """Time all-reduces of one number and of 16 MiB over the world. Return the durations in seconds, for each size."""
     return preflight.all_reduce()
 
 

@@ -55,7 +55,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduce:
-    """The seconds in which the world sums one number (``latency``), and 16 MiB (``large``)."""
+    """The durations of an all-reduce of one number (``latency``) and of 16 MiB (``large``), in seconds."""
 
     latency: float
     large: float
@@ -66,7 +66,7 @@ class AllReduce:
         return REDUCED_BYTES / self.large
 
     def seconds(self, size: float) -> float:
-        """Return the seconds in which the world sums ``size`` bytes. They are latency and a time for each byte."""
+        """Return how many seconds an all-reduce of ``size`` bytes takes: the latency, and a time for each byte."""
         latency = min(self.latency, self.large)
         return latency + (self.large - latency) * size / REDUCED_BYTES
 

@@ -75,7 +75,7 @@ class Conditions:
         return self.transfer(BITS[payload] / 32 * (self.ranks / 2 if payload in GATHERED else 1))
 
     def transfer(self, share: float) -> float:
-        """Return the seconds in which an all-reduce would move this share of the parameters in single precision."""
+        """Return how many seconds an all-reduce of this share of the parameters takes, in single precision."""
         latency = min(self.latency, self.all_reduce)
         return latency + share * (self.all_reduce - latency)
 

@@ -28,7 +28,7 @@ FIRST_STEPS = 10
 TRIES = 3
 """How many times the computation for an average is timed."""
 LATENCIES = 5
-"""How many times a sum of one number is timed."""
+"""How many times an all-reduce of one number is timed."""
 
 
 class Trial:
@@ -88,7 +88,7 @@ def _conditions(each: list[dict[str, Any]]) -> Conditions:
 
 
 def _latency(device: torch.device) -> float:
-    """Return the median seconds of a sum of one number. All ranks must call this function."""
+    """Return the median duration of an all-reduce of one number, in seconds. All ranks must call this function."""
     times = []
     for _ in range(LATENCIES):
         begun = _now()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from farandole.ranks.metrics.report import report as report
     from farandole.ranks.metrics.result import result as result
     from farandole.ranks.metrics.track import track as track
+    from farandole.ranks.models.save import save_model as save_model
     from farandole.ranks.state.state import state as state
     from farandole.ranks.training import sync as sync
     from farandole.ranks.training.prepare import prepare as prepare
@@ -48,6 +49,7 @@ _HOMES = {
     "rank": "farandole.ranks.context",
     "report": "farandole.ranks.metrics.report",
     "result": "farandole.ranks.metrics.result",
+    "save_model": "farandole.ranks.models.save",
     "size": "farandole.ranks.context",
     "state": "farandole.ranks.state.state",
     "sync": "farandole.ranks.training.sync",

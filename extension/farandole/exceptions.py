@@ -15,8 +15,12 @@
     │   └── RankDiedError    a rank's process or worker ended
     ├── TransferError        a value or a folder could not be copied
     ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
-    └── RunNotFoundError     no run, or more than one, matches an id or a name
-        └── RunUnreadableError   a file of the run cannot be read
+    ├── RunNotFoundError     no run, or more than one, matches an id or a name
+    │   └── RunUnreadableError   a file of the run cannot be read
+    └── ModelError           a model cannot be saved, exported or removed
+        ├── ModelNotFoundError   there is no model, or no version of it, with this name
+        ├── ModelDamagedError    a file of the model is missing or has changed
+        └── ModelInUseError      the model is being served
 
 Every message says what is missing or wrong and how to fix it.
 """
@@ -118,3 +122,19 @@ class RunNotFoundError(FarandoleError):
 
 class RunUnreadableError(RunNotFoundError):
     """Raised when a file of a run cannot be read. The message contains the name of the file and the reason."""
+
+
+class ModelError(FarandoleError):
+    """Raised when a model cannot be saved, exported or removed. The message contains the reason."""
+
+
+class ModelNotFoundError(ModelError):
+    """Raised when there is no model, or no version of it, with a name."""
+
+
+class ModelDamagedError(ModelError):
+    """Raised when a file of a model is missing, cannot be read, or has changed since the model was saved."""
+
+
+class ModelInUseError(ModelError):
+    """Raised when a model cannot be removed because a server serves it."""

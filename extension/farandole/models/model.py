@@ -1,0 +1,169 @@
+"""What the store knows of a version of a model: the content of its ``model.json``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from farandole.models.names import VERSION, ModelName
+from farandole.protocol import is_number
+from farandole.reading import check_types
+from farandole.runs.writer import strict_json
+
+INFO_FILE = "model.json"
+WEIGHTS_FILE = "weights.safetensors"
+PROGRAM_FILE = "program.pt2"
+ONNX_FILE = "model.onnx"
+ONNX_DATA_FILE = "model.onnx.data"
+"""The parameters of an ONNX model of more than 2 GB."""
+EXAMPLE_FILE = "example.json"
+STORED = (WEIGHTS_FILE, PROGRAM_FILE, ONNX_FILE, ONNX_DATA_FILE, EXAMPLE_FILE)
+"""The files that a version may have besides `INFO_FILE`."""
+DATATYPES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64")
+"""Types of tensors, in the terms of the Open Inference Protocol.
+
+Source: https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
+"""
+DIGEST = re.compile(r"[0-9a-f]{64}")
+MOST_SIZE = 2**40
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorInfo:
+    """An input or an output of a model.
+
+    Attributes:
+        name: the name in requests and answers.
+        datatype: one of `DATATYPES`.
+        shape: the sizes of the dimensions. -1 stands for any size.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.datatype} {list(self.shape)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """The size of a file in bytes, and its SHA-256 digest."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """A version of a model.
+
+    Attributes:
+        name: the name of the model.
+        version: counted from 1.
+        folder: the folder of the version.
+        created: when it was saved, in seconds since the epoch.
+        run: id of the run that saved it, or an empty string.
+        git: commit of the repository in which the run was started, or an empty string.
+        data: what the user says of the data, such as a digest or a version.
+        metrics: numbers that describe how good the model is, by name.
+        inputs: the inputs. Empty if the model was saved without an example.
+        outputs: the outputs. Empty if the model was saved without an example.
+        versions: the versions of Python, torch and other packages, by package.
+        files: the files besides ``model.json``, by name.
+    """
+
+    name: ModelName
+    version: int
+    folder: Path
+    created: float
+    run: str = ""
+    git: str = ""
+    data: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: tuple[TensorInfo, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    files: dict[str, StoredFile] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.version}"
+
+    @property
+    def size(self) -> int:
+        """The size of all files in bytes."""
+        return sum(file.bytes for file in self.files.values())
+
+    def to_json(self) -> str:
+        """Return the content of ``model.json``."""
+        own = {name: value for name, value in asdict(self).items() if name != "folder"}
+        return strict_json({**own, "name": self.name.model}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], name: ModelName, folder: Path) -> ModelInfo:
+        """Make an info from a parsed ``model.json``, in the folder of a version. Raises ValueError if it is not valid.
+
+        The name and the version are those of the folders, in case the files were copied from elsewhere.
+        """
+        known = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
+        known |= {"name": name, "folder": folder, "version": _version(folder.name)}
+        check_types({key: known[key] for key in _KINDS if key in known}, _KINDS, INFO_FILE)
+        known["metrics"] = _metrics(known.get("metrics", {}))
+        known |= {key: _tensors(known.get(key, []), key) for key in ("inputs", "outputs")}
+        known["files"] = {one: _stored_file(one, about) for one, about in known.get("files", {}).items()}
+        if "created" not in known or WEIGHTS_FILE not in known["files"]:
+            raise ValueError(f"{INFO_FILE} has no 'created' or no {WEIGHTS_FILE!r} in 'files'")
+        return cls(**known)
+
+
+_KINDS = {
+    "created": "time",
+    "run": "text",
+    "git": "text",
+    "data": "text",
+    "metrics": "object",
+    "versions": "object",
+    "files": "object",
+}
+
+
+def _version(text: str) -> int:
+    if VERSION.fullmatch(text) is None:
+        raise ValueError(f"the folder {text!r} is not a version")
+    return int(text)
+
+
+def _metrics(found: dict[str, Any]) -> dict[str, float]:
+    if not all(is_number(value) for value in found.values()):
+        raise ValueError(f"'metrics' in {INFO_FILE} must be numbers")
+    return found
+
+
+def _tensors(found: Any, key: str) -> tuple[TensorInfo, ...]:
+    if not isinstance(found, list) or not all(_is_tensor(one) for one in found):
+        raise ValueError(f"{key!r} in {INFO_FILE} must be a list of tensors, each with a name, a datatype and a shape")
+    return tuple(TensorInfo(name=one["name"], datatype=one["datatype"], shape=tuple(one["shape"])) for one in found)
+
+
+def _is_tensor(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("name"), str)
+        and one.get("datatype") in DATATYPES
+        and isinstance(one.get("shape"), list)
+        and all(type(size) is int and -1 <= size < MOST_SIZE for size in one["shape"])
+    )
+
+
+def _stored_file(name: str, about: Any) -> StoredFile:
+    if name not in STORED:
+        raise ValueError(f"{INFO_FILE} lists the file {name!r}, and a model has only {', '.join(STORED)}")
+    size, digest = (about.get(key) if isinstance(about, dict) else None for key in ("bytes", "sha256"))
+    if type(size) is not int or not 0 <= size < MOST_SIZE:
+        raise ValueError(f"{INFO_FILE} has no valid size of {name!r}")
+    if not isinstance(digest, str) or DIGEST.fullmatch(digest) is None:
+        raise ValueError(f"{INFO_FILE} has no valid sha256 of {name!r}")
+    return StoredFile(bytes=size, sha256=digest)

@@ -1,0 +1,139 @@
+"""``fd.save_model``: save a trained model in the model store."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import json
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farandole.exceptions import UsageError
+from farandole.models.model import EXAMPLE_FILE, WEIGHTS_FILE, ModelInfo
+from farandole.models.names import parse_name
+from farandole.models.store import ModelStore
+from farandole.protocol import is_number
+from farandole.ranks import context, run
+from farandole.ranks.metrics import reporter
+from farandole.runs.store import git_state
+from farandole.sizes import size_text
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from farandole.ranks.models.export import Exported
+
+PACKAGES = ("torch", "farandole", "numpy")
+
+
+def save_model(
+    model: nn.Module,
+    name: str,
+    *,
+    example: Any = None,
+    metrics: Mapping[str, float] | None = None,
+    data: str = "",
+    onnx: bool = False,
+) -> str | None:
+    """Save a model as a new version in the model store of this rank's user.
+
+    All ranks may call this function. Only rank 0 saves its model, in evaluation mode, and the others return at once.
+
+    Args:
+        model: the model, or what ``fd.prepare`` returned for it. It does not change.
+        name: the name of the model, such as ``iris``, or ``vision/iris`` in the folder of the group ``vision``.
+        example: an input with the batch as its first dimension: a tensor, a tuple of tensors for several positional
+            arguments, or a dict of tensors for named ones. It is needed for an endpoint. Without it, only the
+            parameters are saved.
+        metrics: numbers that describe how good the model is, by name.
+        data: a digest or a version of the data, or another text about it.
+        onnx: whether to export the model to ONNX, too. An endpoint then needs a smaller image, without torch.
+
+    Returns:
+        str: the name and the version, such as ``iris:3``, or None on other ranks than rank 0.
+
+    Raises:
+        UsageError: the name, the example or a metric is not valid.
+        ModelError: the model cannot be exported, or the version cannot be written. Nothing is stored.
+    """
+    parsed, numbers = parse_name(name), _checked(metrics or {})
+    if context.rank() != 0:
+        return None
+    own = _copy(model)
+    exported = None if example is None else _exported(own, example, onnx=onnx)
+    info = ModelInfo(
+        name=parsed,
+        version=1,
+        folder=Path(),
+        created=time.time(),
+        run=reporter.current().run,
+        git=_commit(),
+        data=data,
+        metrics=numbers,
+        inputs=exported.inputs if exported else (),
+        outputs=exported.outputs if exported else (),
+        versions=_versions(),
+    )
+
+    def write(folder: Path) -> ModelInfo:
+        _write_weights(own, folder)
+        if exported:
+            exported.write(folder)
+            (folder / EXAMPLE_FILE).write_text(json.dumps(exported.example), encoding="utf-8")
+        return info
+
+    saved = ModelStore().save(parsed, write)
+    run.notice(f"saved the model {saved} ({size_text(saved.size)}) in {saved.folder}")
+    return str(saved)
+
+
+def _checked(metrics: Mapping[str, float]) -> dict[str, float]:
+    found = {name: getattr(value, "item", lambda value=value: value)() for name, value in metrics.items()}
+    for name, value in found.items():
+        if not isinstance(name, str) or not is_number(value):
+            raise UsageError(f"the metric {name!r} is {value!r}; metrics are finite numbers with names")
+    return found
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Return a copy of the model itself, without wrappers, on the CPU and in evaluation mode."""
+    from torch import nn
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    if isinstance(model, DistributedDataParallel | DataParallel):
+        model = model.module
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"fd.save_model saves a torch.nn.Module, not a {type(model).__name__}")
+    return copy.deepcopy(model).cpu().eval()
+
+
+def _exported(model: nn.Module, example: Any, *, onnx: bool) -> Exported:
+    # torch.export takes a second to import.
+    from farandole.ranks.models.export import export
+
+    return export(model, example, onnx=onnx)
+
+
+def _write_weights(model: nn.Module, folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    # Parameters that share memory are saved separately, because safetensors cannot store what they share.
+    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+    save_file(tensors, folder / WEIGHTS_FILE)
+
+
+def _commit() -> str:
+    state = git_state(Path.cwd())
+    return "" if state is None else f"{state['commit']}{'-dirty' if state['dirty'] else ''}"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found

@@ -1,0 +1,79 @@
+"""``python -m farandole.serving iris:3``: serve a version of a model. The hub starts this as a server of its user."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import uvicorn
+from jupyterhub.services.auth import HubAuth
+
+from farandole.exceptions import FarandoleError
+from farandole.models.store import ModelStore
+from farandole.serving.activity import report_activity
+from farandole.serving.app import MANAGEMENT, create_app
+from farandole.serving.bodies import BodyLimit, JsonBodies
+from farandole.serving.endpoint import EndpointModel
+from farandole.serving.login import CACHE_SECONDS, HubLogin
+from farandole.serving.prefix import Prefix
+from farandole.serving.runtimes import load
+from farandole.serving.statistics import Counted, Statistics
+
+GRACE_SECONDS = 5
+"""Seconds that requests have to end after the server was told to stop."""
+
+
+def main() -> None:
+    """Load the model, then listen at the address that the hub has chosen, until a signal ends this process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="the model to serve, such as iris:3")
+    store = ModelStore()
+    try:
+        model = EndpointModel(load(store.find(parser.parse_args().model)))
+    except FarandoleError as exc:
+        sys.exit(f"{type(exc).__name__}: {exc}")
+    asyncio.run(serve(model, store))
+
+
+async def serve(model: EndpointModel, store: ModelStore) -> None:
+    """Answer requests until a signal ends this process."""
+    place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+    statistics = Statistics()
+    counted = Counted(JsonBodies(create_app(model, store, statistics.recent)), statistics)
+    config = uvicorn.Config(
+        Prefix(_with_login(BodyLimit(counted)), place.path),
+        host=place.hostname or "127.0.0.1",
+        port=place.port or 80,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    reporting = asyncio.create_task(report_activity(os.environ, lambda: statistics.last_request))
+    try:
+        await uvicorn.Server(config).serve()
+    finally:
+        reporting.cancel()
+        with suppress(asyncio.CancelledError):
+            await reporting
+
+
+def _with_login(app: BodyLimit) -> HubLogin:
+    own = f"{os.environ['JUPYTERHUB_USER']}/{os.environ['JUPYTERHUB_SERVER_NAME']}"
+    auth = HubAuth(cache_max_age=CACHE_SECONDS)
+    owners = {f"servers!server={own}", f"servers!user={os.environ['JUPYTERHUB_USER']}"}
+    return HubLogin(
+        app,
+        auth,
+        callers=set(json.loads(os.environ["JUPYTERHUB_OAUTH_ACCESS_SCOPES"])),
+        owners=owners,
+        management=MANAGEMENT,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The web application of an endpoint: KServe's routes of the Open Inference Protocol, and those of its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from kserve import ModelRepository
+from kserve.errors import InvalidInput, ModelNotFound
+from kserve.protocol.dataplane import DataPlane
+from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+from kserve.protocol.rest.server import RESTServer
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from farandole.exceptions import FarandoleError
+from farandole.models.store import ModelStore
+from farandole.serving.batching import OverloadedError
+from farandole.serving.endpoint import EndpointModel
+
+APPLICATION = "kserve.model_server:app"
+MANAGEMENT = "/farandole/"
+"""The beginning of the paths that only the owner of an endpoint may use."""
+
+
+def create_app(model: EndpointModel, store: ModelStore, statistics: Callable[[], dict[str, Any]]) -> FastAPI:
+    """Return the application, without login and limits."""
+    from kserve.model_server import app
+
+    models = ModelRepository()
+    models.update(model)
+    # KServe's own server listens on all addresses and knows no prefix, so only its routes are used.
+    RESTServer(APPLICATION, DataPlane(models), _FixedModels(models), http_port=0).create_application()
+    application: FastAPI = app
+    application.add_api_route(f"{MANAGEMENT}status", _status(model, statistics), methods=["GET"])
+    application.add_api_route(f"{MANAGEMENT}version", _switch(model, store), methods=["POST"])
+    # KServe's handlers log a traceback for each wrong request.
+    application.add_exception_handler(InvalidInput, _wrong_input)
+    application.add_exception_handler(ModelNotFound, _unknown_model)
+    application.add_exception_handler(RequestValidationError, _invalid)
+    application.add_exception_handler(HTTPException, _http_error)
+    application.add_exception_handler(FarandoleError, _refused)
+    application.add_exception_handler(OverloadedError, _overloaded)
+    return application
+
+
+class _FixedModels(ModelRepositoryExtension):  # type: ignore[misc]
+    """Refuses to load and unload models, which callers could otherwise request."""
+
+    async def load(self, model_name: str) -> None:
+        raise HTTPException(HTTPStatus.FORBIDDEN, f"the owner of this endpoint switches versions: %serve {model_name}:2")
+
+    unload = load
+
+
+def _status(model: EndpointModel, statistics: Callable[[], dict[str, Any]]) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def status() -> dict[str, Any]:
+        return {"model": str(model.info.name), "version": model.info.version, **statistics()}
+
+    return status
+
+
+def _switch(model: EndpointModel, store: ModelStore) -> Callable[[Request], Awaitable[dict[str, Any]]]:
+    async def switch(request: Request) -> dict[str, Any]:
+        wanted = await request.json()
+        if not isinstance(wanted, dict) or not isinstance(wanted.get("model"), str):
+            raise HTTPException(HTTPStatus.BAD_REQUEST, 'send {"model": "NAME:VERSION"}')
+        info = await model.switch(wanted["model"], store)
+        return {"model": str(info.name), "version": info.version}
+
+    return switch
+
+
+def _answer(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status_code=status)
+
+
+async def _invalid(_request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, RequestValidationError)
+    first = exc.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return _answer(HTTPStatus.BAD_REQUEST, f"this is no request of the Open Inference Protocol: {place}: {first['msg']}")
+
+
+async def _wrong_input(_request: Request, exc: Exception) -> JSONResponse:
+    return _answer(HTTPStatus.BAD_REQUEST, str(exc))
+
+
+async def _unknown_model(_request: Request, exc: Exception) -> JSONResponse:
+    return _answer(HTTPStatus.NOT_FOUND, str(exc))
+
+
+async def _http_error(_request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, HTTPException)
+    return _answer(exc.status_code, exc.detail)
+
+
+async def _refused(_request: Request, exc: Exception) -> JSONResponse:
+    return _answer(HTTPStatus.CONFLICT, str(exc))
+
+
+async def _overloaded(_request: Request, exc: Exception) -> JSONResponse:
+    return _answer(HTTPStatus.SERVICE_UNAVAILABLE, str(exc))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from spawner_config.access.worker_tokens import HANDLERS
+from spawner_config.access import endpoint_access, worker_tokens
 from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
@@ -45,7 +45,7 @@ c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)
 limit_bodies()
 limit_codes()
 TokenLimit(profile_set.limits).enforce()
-c.JupyterHub.extra_handlers = [*HANDLERS]
+c.JupyterHub.extra_handlers = [*worker_tokens.HANDLERS, *endpoint_access.HANDLERS]
 add_templates(c)
 c.JupyterHub.tornado_settings = {
     # A request to start a server returns immediately; /progress streams the events of the start.

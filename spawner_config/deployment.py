@@ -35,6 +35,8 @@ class ServerSettings(Variables):
     name: str = "farandole"
     notebook_image: str = Field(description="the name of the notebook image")
     gpu_image: str = Field(default_factory=lambda data: data["notebook_image"])
+    serving_image: str = ""
+    serving_torch_image: str = ""
     memory: str = Field("4G", pattern=MEMORY, description=MEMORY_EXAMPLE)
     shares: Shares = Shares()
 
@@ -45,8 +47,10 @@ class ServerSettings(Variables):
         found = super().from_environment({**environ, "FARANDOLE_SHARES": ""})
         return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
-    def image_of(self, profile: Profile) -> str:
-        """Return the image for a profile's servers."""
+    def image_of(self, profile: Profile, runtime: str = "") -> str:
+        """Return the image for a profile's servers, or for an endpoint whose model needs a ``runtime``."""
+        if runtime:
+            return self.serving_torch_image if runtime == "torch" else self.serving_image
         return profile.image or (self.gpu_image if profile.gpus else self.notebook_image)
 
     def check_data(self, profiles: ProfileSet) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from spawner_config.roles import is_worker
+from spawner_config.roles import is_endpoint, is_worker
 
 if TYPE_CHECKING:
     from spawner_config.gpus.pool import GpuPool
@@ -29,6 +29,8 @@ def options_form(profile_set: ProfileSet, spawner: Any, *, memory: str | None = 
     """
     if is_worker(spawner.name):
         return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"
+    if is_endpoint(spawner.name):
+        return "<p>This is an endpoint. Start it from a notebook: <code>%serve</code></p>"
     chosen = spawner.user_options.get("profile", profile_set.default.name)
     gone = "" if any(profile.name == chosen for profile in profile_set.profiles) else _gone(chosen)
     chosen = profile_set.default.name if gone else chosen

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from farandole.driver.cluster import Cluster as Cluster
+    from farandole.driver.endpoints.endpoint import Endpoint as Endpoint
     from farandole.driver.options import Elastic as Elastic
     from farandole.ranks.checkpoints.checkpoint import checkpoint as checkpoint
     from farandole.ranks.context import device as device
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "Elastic": "farandole.driver.options",
+    "Endpoint": "farandole.driver.endpoints.endpoint",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
     "config": "farandole.ranks.metrics.config",
     "device": "farandole.ranks.context",

@@ -17,6 +17,9 @@
     ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
     ├── RunNotFoundError     no run, or more than one, matches an id or a name
     │   └── RunUnreadableError   a file of the run cannot be read
+    ├── EndpointError        an endpoint does not answer, or refuses a request
+    │   ├── EndpointNotFoundError  there is no endpoint with this name
+    │   └── EndpointExistsError    an endpoint with this name already exists
     └── ModelError           a model cannot be saved, exported or removed
         ├── ModelNotFoundError   there is no model, or no version of it, with this name
         ├── ModelDamagedError    a file of the model is missing or has changed
@@ -122,6 +125,18 @@ class RunNotFoundError(FarandoleError):
 
 class RunUnreadableError(RunNotFoundError):
     """Raised when a file of a run cannot be read. The message contains the name of the file and the reason."""
+
+
+class EndpointError(FarandoleError):
+    """Raised when an endpoint does not answer, or refuses a request. The message contains the reason."""
+
+
+class EndpointNotFoundError(EndpointError):
+    """Raised when there is no endpoint with a name."""
+
+
+class EndpointExistsError(EndpointError):
+    """Raised when an endpoint with the same name is already running."""
 
 
 class ModelError(FarandoleError):

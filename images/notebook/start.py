@@ -19,8 +19,8 @@ def copy_notebooks(source: Path, home: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Copy the example notebooks, except in a worker, and replace this process with the command in ``arguments``."""
-    if "FARANDOLE_WORKER" not in os.environ:
+    """Copy the example notebooks into a notebook server, and replace this process with the command in ``arguments``."""
+    if not {"FARANDOLE_WORKER", "FARANDOLE_ENDPOINT"} & os.environ.keys():
         try:
             copy_notebooks(NOTEBOOKS, Path.home())
         except OSError as exc:

@@ -118,7 +118,7 @@ def configure_servers(
     c.Spawner.start_timeout = START_SECONDS
 
     def set_profile(spawner: Any, profile: Profile) -> None:
-        spawner.image = deployment.image_of(profile)
+        spawner.image = deployment.image_of(profile, spawner.runtime)
         spawner.data_sets = profile.data
         spawner.mem_limit = profile.memory or deployment.memory
         finish(spawner, profile)

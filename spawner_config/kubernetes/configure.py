@@ -143,7 +143,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
 
     This function only assigns attributes and never extends them, because the hub reuses the spawner for the next start.
     """
-    spawner.image = deployment.image_of(profile)
+    spawner.image = deployment.image_of(profile, spawner.runtime)
     spawner.mem_limit = profile.memory or deployment.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST

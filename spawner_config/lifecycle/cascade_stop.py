@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from spawner_config.roles import is_worker
+from spawner_config.roles import is_notebook, is_worker
 
 CANCEL_SECONDS = 1.0
 
@@ -13,12 +13,13 @@ CANCEL_SECONDS = 1.0
 async def stop_workers(spawner: Any) -> None:
     """Stop all workers of a user after the user's last notebook server has stopped (``c.Spawner.post_stop_hook``).
 
-    This includes workers that are starting or waiting in a queue.
+    This includes workers that are starting or waiting in a queue. Endpoints continue.
     """
     others = {name: other for name, other in spawner.user.spawners.items() if other is not spawner and other.active}
-    if is_worker(spawner.name) or not all(is_worker(name) for name in others):
+    if not is_notebook(spawner.name) or any(is_notebook(name) for name in others):
         return
-    stops = [_begin_stop(spawner.user, worker) for worker in others.values() if worker.pending != "stop"]
+    workers = [other for name, other in others.items() if is_worker(name)]
+    stops = [_begin_stop(spawner.user, worker) for worker in workers if worker.pending != "stop"]
     for outcome in await asyncio.gather(*stops, return_exceptions=True):
         if isinstance(outcome, Exception):
             spawner.log.error("A worker of %s was not stopped", spawner.user.name, exc_info=outcome)

@@ -17,7 +17,7 @@ from jupyterhub.proxy import ConfigurableHTTPProxy
 from pydantic import Field
 
 from spawner_config.models import Variables
-from spawner_config.roles import is_worker
+from spawner_config.roles import is_notebook, is_worker
 from spawner_config.settings import ROOT
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ processes that a killed hub has left."""
 
 
 class IdleLimits(Variables):
-    """How many minutes a worker, or any other server, may be idle before the hub stops it; 0 means forever."""
+    """How many minutes a server of each role may be idle before the hub stops it; 0 means forever."""
 
     worker_minutes: Minutes = Field(30.0, alias="FARANDOLE_IDLE_MINUTES", description=WANTED)
     server_minutes: Minutes = Field(120.0, alias="FARANDOLE_IDLE_SERVER_MINUTES", description=WANTED)
+    endpoint_minutes: Minutes = Field(1440.0, alias="FARANDOLE_IDLE_ENDPOINT_MINUTES", description=WANTED)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -47,12 +48,15 @@ class IdleLimits(Variables):
     @property
     def interval(self) -> int:
         """The seconds between two activity reports of a server, and between two checks for idle servers."""
-        shortest = min((minutes for minutes in (self.worker_minutes, self.server_minutes) if minutes), default=math.inf)
+        each = (self.worker_minutes, self.server_minutes, self.endpoint_minutes)
+        shortest = min((minutes for minutes in each if minutes), default=math.inf)
         return round(min(max(shortest * 60 / 5, 1), LONGEST_INTERVAL))
 
     def limit(self, server: str) -> timedelta | None:
         """Return how long the server with this name may be idle; None means forever."""
-        minutes = self.worker_minutes if is_worker(server) else self.server_minutes
+        minutes = self.server_minutes
+        if not is_notebook(server):
+            minutes = self.worker_minutes if is_worker(server) else self.endpoint_minutes
         return timedelta(minutes=minutes) if minutes else None
 
 
@@ -70,7 +74,7 @@ def is_idle(
     limit = limits.limit(server)
     if limit is None or server not in uses:
         return False
-    ours = [use for name, use in uses.items() if name == server or (not is_worker(server) and is_worker(name))]
+    ours = [use for name, use in uses.items() if name == server or (is_notebook(server) and is_worker(name))]
     return now - max(reports_since, *ours) >= limit
 
 
@@ -89,7 +93,7 @@ def configure_idle(c: Any, limits: IdleLimits) -> None:
     """Configure the hub to stop idle servers."""
     c.JupyterHub.proxy_class = QuietProxy
     c.Spawner.pre_spawn_hook = partial(tell_limits, limits)
-    if not limits.worker_minutes and not limits.server_minutes:
+    if not any((limits.worker_minutes, limits.server_minutes, limits.endpoint_minutes)):
         return
     kept = {key: os.environ[key] for key in KEPT if key in os.environ}
     service = {

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class NamedServerLimit:
-    """The hub's ``named_server_limit_per_user``: the number of workers and notebook servers that a user may have.
+    """The hub's ``named_server_limit_per_user``: the number of servers of all roles that a user may have.
 
     The hub keeps the record of a stopped server until its user removes it. Records of stopped workers serve no purpose,
     so this class deletes them when a user has more records than the limit.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Set the limit to the sum of the limits on workers and on notebook servers."""
-        self.most = limits.workers_per_user + limits.notebooks_per_user
+        """Set the limit to the sum of the limits on workers, notebook servers and endpoints."""
+        self.most = limits.servers_per_user
 
     def __call__(self, handler: Any) -> int:
         """Return the limit; JupyterHub calls this before it creates a named server, and for the home page."""

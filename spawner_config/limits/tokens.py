@@ -56,7 +56,7 @@ class TokenLimit:
     def __init__(self, limits: Limits) -> None:
         """Compute the limit on a user's tokens from the limits on servers; the limit on requested tokens is fixed."""
         self.requested = SPARE_TOKENS
-        self.most = SPARE_TOKENS + TOKENS_PER_SERVER * (limits.workers_per_user + limits.notebooks_per_user)
+        self.most = SPARE_TOKENS + TOKENS_PER_SERVER * limits.servers_per_user
 
     def enforce(self) -> None:
         """Check every token that is created from now on."""

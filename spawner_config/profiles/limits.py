@@ -19,6 +19,12 @@ class Limits(Table):
     workers_per_user: int = Field(16, ge=1, description=AT_LEAST_1)
     ranks_per_worker: int = Field(8, ge=1, description=AT_LEAST_1)
     notebooks_per_user: int = Field(3, ge=1, description=AT_LEAST_1)
+    endpoints_per_user: int = Field(4, ge=0, description="a whole number")
+
+    @property
+    def servers_per_user(self) -> int:
+        """The number of servers of all roles that a user may have."""
+        return self.workers_per_user + self.notebooks_per_user + self.endpoints_per_user
 
     def check_workers(self, others: int) -> None:
         """Raise `LimitError` if a user who has ``others`` workers, existing or requested, may not start another."""
@@ -34,6 +40,14 @@ class Limits(Table):
             raise LimitError(
                 f"You have {others} notebook servers and this hub allows {self.notebooks_per_user} for each user. "
                 "Stop one at /hub/home first."
+            )
+
+    def check_endpoints(self, others: int) -> None:
+        """Raise `LimitError` if a user with ``others`` endpoints may not have another one."""
+        if others >= self.endpoints_per_user:
+            raise LimitError(
+                f"You have {others} endpoints and this hub allows {self.endpoints_per_user} for each user. Stop one "
+                "with `%serve stop NAME` first; `%serve list` shows them."
             )
 
     def check_ranks(self, ranks: object) -> int:

@@ -6,11 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from farandole.exceptions import UsageError
+from farandole.models.names import parse_key
+from farandole.protocol import ENDPOINT_PREFIX
 from farandole.server.worker.args import WORKER_ARGS
 from tornado.web import HTTPError
 
 from spawner_config.profiles.limits import LimitError
-from spawner_config.roles import is_worker
+from spawner_config.roles import is_endpoint, is_notebook, is_worker, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 NOTEBOOK_MODULE = "farandole.server.single_user"
 WORKER_MODULE = "farandole.server.worker"
+SERVING_MODULE = "farandole.serving"
+COMMAND_MODULE = "farandole.serving.command"
 NOTEBOOK_BODY = 256_000_000
 """The largest request body in bytes that a notebook server accepts from its user. farandole.server.senders limits those
 of senders without a login. Jupyter's default is 512 MB. JupyterLab uploads files in chunks of 1 MB, but saves a
@@ -29,6 +34,9 @@ WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "tog
 BACKENDS = ("", "horovod", "torch", "none")
 """The backends of a cluster. With an empty string, the driver chooses the backend."""
 NOTEBOOK_OPTIONS = ("profile", "wait")
+ENDPOINT_OPTIONS = ("role", "profile", "wait", "model", "runtime", "command")
+RUNTIMES = ("onnx", "torch")
+"""What computes the outputs of an endpoint's model. Each has an image of its own."""
 
 
 class OptionsError(ValueError):
@@ -37,12 +45,16 @@ class OptionsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerPlan:
-    """The plan of a server: its Python module, profile, and additional environment variables and arguments."""
+    """The plan of a server: its Python module, profile, and additional environment variables and arguments.
+
+    ``runtime`` is one of `RUNTIMES` for an endpoint with a model, which runs in an environment of its own, or empty.
+    """
 
     module: str
     profile: Profile
     environment: dict[str, str]
     args: list[str]
+    runtime: str = ""
 
 
 def plan_server(
@@ -52,20 +64,24 @@ def plan_server(
     *,
     other_workers: int = 0,
     other_notebooks: int = 0,
+    other_endpoints: int = 0,
 ) -> ServerPlan:
     """Return the plan of a server.
 
-    ``other_workers`` and ``other_notebooks`` are the numbers of the user's other servers. Raises `OptionsError`,
-    `LookupError` or `LimitError` with a message that contains a remedy.
+    ``other_workers``, ``other_notebooks`` and ``other_endpoints`` are the numbers of the user's other servers. Raises
+    `OptionsError`, `LookupError` or `LimitError` with a message that contains a remedy.
     """
     role = options.get("role", "notebook")
-    if (role == "worker") != is_worker(server_name):
+    if role != role_of(server_name):
         raise OptionsError(
             f"The server {server_name!r} cannot have the role {role!r}: a worker is named <cluster>-w<number> and has "
-            'the role "worker", any other server has no role. Let %cluster start choose the names.'
+            f'the role "worker", an endpoint is named {ENDPOINT_PREFIX}<name> and has the role "endpoint", and any '
+            "other server has no role. Let %cluster start and %serve choose the names."
         )
     if role == "worker":
         return _plan_worker(profile_set, server_name, options, other_workers)
+    if role == "endpoint":
+        return _plan_endpoint(profile_set, options, other_endpoints)
     return _plan_notebook(profile_set, options, other_notebooks)
 
 
@@ -104,6 +120,40 @@ def _plan_notebook(profile_set: ProfileSet, options: dict[str, Any], others: int
     )
 
 
+def _plan_endpoint(profile_set: ProfileSet, options: dict[str, Any], others: int) -> ServerPlan:
+    _refuse_unknown(options, ENDPOINT_OPTIONS)
+    profile_set.limits.check_endpoints(others)
+    profile = profile_set.get(options.get("profile", profile_set.default.name))
+    if ("model" in options) == ("command" in options):
+        raise OptionsError("An endpoint has either the option 'model' or the option 'command'.")
+    own = profile.variables() | {"FARANDOLE_ENDPOINT": "yes"}
+    if "command" in options:
+        command = _command(options["command"])
+        return ServerPlan(module=COMMAND_MODULE, profile=profile, environment=own, args=["--", *command])
+    runtime = options.get("runtime")
+    if runtime not in RUNTIMES:
+        raise OptionsError(f"There is no runtime {runtime!r}. Choose one of: {', '.join(RUNTIMES)}.")
+    model = _versioned(options["model"])
+    return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[model], runtime=runtime)
+
+
+def _command(words: object) -> list[str]:
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        raise OptionsError("The option 'command' must be a list of words, such as ['python', 'app.py'].")
+    return words
+
+
+def _versioned(key: object) -> str:
+    """Return the name and the version of a model. A version must be named, so that a restart serves the same one."""
+    try:
+        name, version = parse_key(str(key))
+    except UsageError as exc:
+        raise OptionsError(str(exc)) from exc
+    if version is None:
+        raise OptionsError(f"The option 'model' is {key!r}. It must have a version, such as {name}:3.")
+    return f"{name}:{version}"
+
+
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
     """Raise `OptionsError` if an option is unknown or ``wait`` is not a boolean."""
     for key in options:
@@ -127,7 +177,8 @@ def _check_together(number: object) -> None:
 class OptionsHook:
     """The hub's ``apply_user_options``: plans a server and configures its spawner.
 
-    - ``python`` is the Python interpreter of the servers. Each server gets ``environment`` and ``args``.
+    - ``python`` is the Python interpreter of the servers, and ``serving_python`` that of endpoints with a model. Each
+      server gets ``environment``, and each Jupyter server gets ``args``.
     - ``finish`` is called with the spawner and its profile, to set attributes that only this deployment's spawner has.
     - An invalid option is answered with HTTP 400 and the reason.
     """
@@ -139,11 +190,13 @@ class OptionsHook:
         python: str,
         environment: dict[str, str],
         args: list[str],
+        serving_python: str = "",
         finish: Callable[[Any, Profile], None] | None = None,
     ) -> None:
         """Store the values that all servers of the hub get."""
         self._profile_set = profile_set
         self._python = python
+        self._serving_python = serving_python or python
         self._environment = environment
         self._args = args
         self._finish = finish
@@ -156,14 +209,16 @@ class OptionsHook:
                 spawner.name,
                 options,
                 other_workers=count_other_workers(spawner, options),
-                other_notebooks=count_other_notebooks(spawner),
+                other_notebooks=_count_others(spawner, is_notebook),
+                other_endpoints=_count_others(spawner, is_endpoint),
             )
         except (OptionsError, LookupError, LimitError) as exc:
             raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
         # Assign values instead of adding to them, because the hub reuses the spawner for the next start.
-        spawner.cmd = [self._python, "-m", plan.module]
+        spawner.cmd = [self._serving_python if plan.runtime else self._python, "-m", plan.module]
         spawner.environment = {**self._environment, **plan.environment}
-        spawner.args = [*self._args, *plan.args]
+        spawner.args = plan.args if is_endpoint(spawner.name) else [*self._args, *plan.args]
+        spawner.runtime = plan.runtime
         spawner.cpu_limit = plan.profile.cpus
         spawner.mem_limit = plan.profile.memory
         spawner.gpus, spawner.gpu_class = plan.profile.gpus, plan.profile.gpu_class
@@ -186,10 +241,10 @@ def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
     return len(others) - len(siblings) + max(len(siblings), coming)
 
 
-def count_other_notebooks(spawner: Any) -> int:
-    """Return the number of the user's other notebook servers that are starting, running or stopping."""
+def _count_others(spawner: Any, has_role: Callable[[str], bool]) -> int:
+    """Return the number of the user's other servers with a role that are starting, running or stopping."""
     servers = spawner.user.spawners
-    return sum(not is_worker(name) and name != spawner.name and servers[name].active for name in list(servers))
+    return sum(has_role(name) and name != spawner.name and servers[name].active for name in list(servers))
 
 
 def _one_line(exc: Exception) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spawner_config.roles import is_worker
+from spawner_config.roles import is_worker, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ def _server(model: dict[str, Any], site: Site, memory_used: int | None, now: dat
     profile, size = _size(options.get("profile"), site)
     return Server(
         name=model["name"],
-        kind="worker" if worker else "notebook",
+        kind=role_of(model["name"]),
         profile=profile,
         state=_state(model),
         ranks=_ranks(options.get("ranks"), size) if worker else 0,

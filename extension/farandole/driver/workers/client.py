@@ -134,6 +134,21 @@ class HubClient:
             return self.token
         return str(answer["token"])
 
+    async def endpoint_token(self, name: str, days: float) -> str:
+        """Return a new token that can only call this endpoint, for this many days."""
+        answer = await self._json("POST", f"farandole/{await self._server_path(name)}/tokens", json={"days": days})
+        return str(answer["token"])
+
+    async def shares(self, name: str) -> list[str]:
+        """Return the names of the users with whom an endpoint is shared."""
+        found: list[str] = (await self._object(f"farandole/{await self._server_path(name)}/shares"))["users"]
+        return found
+
+    async def share(self, name: str, user: str, *, allowed: bool) -> None:
+        """Allow or forbid another user of the hub to call an endpoint."""
+        path = f"farandole/{await self._server_path(name)}/shares/{quote(user, safe='')}"
+        await self._json("PUT" if allowed else "DELETE", path)
+
     async def gpus(self) -> dict[str, dict[str, Any]]:
         """Return the hub's GPUs and their holders by class, or an empty dict if the hub does not manage GPUs."""
         found: dict[str, dict[str, Any]] = await self._json_or_none("farandole/gpus") or {}

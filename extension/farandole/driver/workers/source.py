@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -16,16 +15,15 @@ from farandole.cli import credentials
 from farandole.cli.credentials import Login
 from farandole.driver.loop import all_or_first_error
 from farandole.driver.workers.client import HubClient
+from farandole.driver.workers.starts import start_server
 from farandole.driver.workers.worker import Progress, Worker, WorkerOptions, WorkerSource
 from farandole.exceptions import (
     ClusterExistsError,
     FarandoleError,
-    HubBusyError,
     HubError,
     NoClusterError,
     PermissionDeniedError,
     UsageError,
-    WorkerStartError,
 )
 
 WORKER_NAME = re.compile(r"^(?P<cluster>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)-w(?P<index>[0-9]+)$")
@@ -124,38 +122,10 @@ class HubWorkers(WorkerSource):
             progress(f"workers {', '.join(names)} may still exist: {exc}")
 
     async def _start_one(self, name: str, options: WorkerOptions, progress: Progress, timeout: float) -> Worker:
-        await self._request_start(name, options, timeout)
-        message = "no event yet"
-        try:
-            async with asyncio.timeout(timeout) as deadline:
-                async with aclosing(self._client.progress(name)) as events:
-                    async for event in events:
-                        message = event.get("message", message)
-                        if "queue" in event:
-                            _show_queue(name, event, progress, deadline, timeout)
-                        if event.get("failed"):
-                            raise WorkerStartError(f"{message} (worker {name} did not start)")
-                        if event.get("ready"):
-                            progress(f"worker {name} is ready")
-                            return await self.worker(name, event["url"])
-        except TimeoutError as exc:
-            raise WorkerStartError(
-                f"worker {name} did not start within {timeout:g} s. The hub's last message: {message}. All workers of "
-                "this start were stopped; try again with a longer `--timeout`, or look at the hub's log."
-            ) from exc
-        raise WorkerStartError(f"the hub sent no more events about worker {name} before it was ready: {message}")
-
-    async def _request_start(self, name: str, options: WorkerOptions, timeout: float) -> None:
-        """Request the start of a worker, and retry as long as the hub answers that too many servers are starting."""
-        give_up = asyncio.get_running_loop().time() + timeout
-        while True:
-            try:
-                return await self._client.start_server(name, options.user_options())
-            except HubBusyError as busy:
-                if asyncio.get_running_loop().time() + busy.retry_seconds > give_up:
-                    raise
-                pause = busy.retry_seconds
-            await asyncio.sleep(pause)
+        url = await start_server(
+            self._client, name, options.user_options(), what=f"worker {name}", progress=progress, timeout=timeout
+        )
+        return await self.worker(name, url)
 
     async def worker(self, name: str, url: str, *, started: str = "") -> Worker:
         """Return a worker, given its name and its URL or its path on the hub.
@@ -215,12 +185,3 @@ def _login(url: str) -> Login:
             "on this machine, or `farandole login URL` and `%cluster start --hub URL` for workers on a hub."
         )
     return login
-
-
-def _show_queue(
-    name: str, event: dict[str, Any], progress: Progress, deadline: asyncio.Timeout, timeout: float
-) -> None:
-    """Show a worker's position in the queue for GPUs. The start timeout begins when the worker leaves the queue."""
-    progress(f"worker {name}: {event['message']}")
-    waiting = event["queue"] > 0
-    deadline.reschedule(None if waiting else asyncio.get_running_loop().time() + timeout)

@@ -1,0 +1,175 @@
+"""Requests to the endpoints of a hub, and to the hub about them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from farandole.driver.workers.addresses import open_session
+from farandole.driver.workers.client import HubClient
+from farandole.driver.workers.source import HubWorkers
+from farandole.driver.workers.starts import start_server
+from farandole.driver.workers.worker import REQUEST_TIMEOUT, Progress
+from farandole.exceptions import EndpointError, EndpointNotFoundError, FarandoleError
+from farandole.protocol import ENDPOINT_PREFIX
+
+SWITCH_TIMEOUT = aiohttp.ClientTimeout(total=600)
+"""Loading a large model takes minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointStatus:
+    """What is known of an endpoint.
+
+    Attributes:
+        name: its name.
+        url: its address for browsers and programs elsewhere.
+        model: the name of its model, or an empty string if it runs a command.
+        version: the version of its model, or 0 if it is not known.
+        command: the words of its command, or none if it serves a model.
+        ready: whether it is running.
+        requests_per_second: in the last minute.
+        errors: requests of the last minute that were answered with an error.
+        p95_ms: 95 % of the requests of the last minute took at most this many milliseconds. None without requests.
+    """
+
+    name: str
+    url: str
+    model: str = ""
+    version: int = 0
+    command: tuple[str, ...] = ()
+    ready: bool = False
+    requests_per_second: float = 0.0
+    errors: int = 0
+    p95_ms: float | None = None
+
+
+class EndpointClient:
+    """The endpoints of the token's user. ``hub`` is closed by `close`."""
+
+    def __init__(self, hub: HubClient) -> None:
+        self._hub = hub
+
+    @classmethod
+    async def connect(cls, hub_url: str | None, token: str | None) -> EndpointClient:
+        """Connect as `Cluster` does. Raises NoClusterError if there is no hub, or no token for it."""
+        session = open_session()
+        try:
+            return cls(HubWorkers.from_environment(hub_url, token, session).client)
+        except BaseException:
+            await session.close()
+            raise
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._hub.session.close()
+
+    async def servers(self) -> dict[str, dict[str, Any]]:
+        """Return the hub's models of the endpoints that run, start or stop, by the name of the endpoint."""
+        servers = await self._hub.servers()
+        return {
+            name.removeprefix(ENDPOINT_PREFIX): model
+            for name, model in servers.items()
+            if (model.get("user_options") or {}).get("role") == "endpoint"
+        }
+
+    async def start(self, name: str, options: dict[str, Any], *, progress: Progress, timeout: float) -> None:
+        """Start an endpoint. If this fails, nothing of it is left."""
+        server = f"{ENDPOINT_PREFIX}{name}"
+        try:
+            await start_server(
+                self._hub, server, {"role": "endpoint", **options}, what=f"endpoint {name}", progress=progress, timeout=timeout
+            )
+        except BaseException:
+            try:
+                await self._hub.stop_server(server)
+            except FarandoleError as exc:
+                progress(f"endpoint {name} may still exist: {exc}")
+            raise
+
+    async def stop(self, name: str) -> None:
+        """Stop an endpoint, and wait for its end."""
+        await self._server(name)
+        await self._hub.stop_server(f"{ENDPOINT_PREFIX}{name}")
+
+    async def status(self, name: str) -> EndpointStatus:
+        """Return what is known of an endpoint. Raises EndpointNotFoundError if there is none."""
+        return await self._status(name, await self._server(name))
+
+    async def statuses(self) -> list[EndpointStatus]:
+        """Return what is known of all endpoints, in alphabetical order."""
+        return [await self._status(name, server) for name, server in sorted((await self.servers()).items())]
+
+    async def switch(self, name: str, key: str) -> None:
+        """Let an endpoint serve another version. Raises EndpointError if it refuses; it then serves the earlier one."""
+        await self._request(name, "POST", "farandole/version", json={"model": key}, timeout=SWITCH_TIMEOUT)
+
+    async def infer(self, name: str, model: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request of the Open Inference Protocol, and return the answer."""
+        found: dict[str, Any] = await self._request(name, "POST", f"v2/models/{model}/infer", json=request)
+        return found
+
+    async def token(self, name: str, days: float) -> str:
+        """Return a new token that can only call this endpoint."""
+        await self._server(name)
+        return await self._hub.endpoint_token(f"{ENDPOINT_PREFIX}{name}", days)
+
+    async def shares(self, name: str) -> list[str]:
+        """Return the users with whom an endpoint is shared."""
+        await self._server(name)
+        return await self._hub.shares(f"{ENDPOINT_PREFIX}{name}")
+
+    async def share(self, name: str, user: str, *, allowed: bool) -> None:
+        """Allow or forbid another user to call an endpoint."""
+        await self._server(name)
+        await self._hub.share(f"{ENDPOINT_PREFIX}{name}", user, allowed=allowed)
+
+    async def _server(self, name: str) -> dict[str, Any]:
+        servers = await self.servers()
+        if name not in servers:
+            known = f"running: {', '.join(sorted(servers))}" if servers else "none is running"
+            raise EndpointNotFoundError(f"there is no endpoint {name!r}; {known}. Start one with `%serve MODEL:VERSION`.")
+        return servers[name]
+
+    async def _status(self, name: str, server: dict[str, Any]) -> EndpointStatus:
+        options = server.get("user_options") or {}
+        model, _, version = str(options.get("model", "")).partition(":")
+        known = EndpointStatus(
+            name=name,
+            url=server.get("full_url") or server["url"],
+            model=model,
+            version=int(version or 0),
+            command=tuple(options.get("command", ())),
+            ready=bool(server.get("ready")),
+        )
+        if not known.ready or not model:
+            return known
+        try:
+            found = await self._request(name, "GET", "farandole/status", server=server)
+        except EndpointError:
+            return known
+        return EndpointStatus(**{**vars(known), **{key: found[key] for key in found if key in vars(known)}})
+
+    async def _request(
+        self, name: str, method: str, path: str, *, server: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        """Send a request to an endpoint and return the JSON of its answer. Raises EndpointError if it refuses."""
+        address = self._hub.address.server((server or await self._server(name))["url"])
+        headers = {**address.headers, "Authorization": f"token {self._hub.token}"}
+        options.setdefault("timeout", REQUEST_TIMEOUT)
+        try:
+            async with self._hub.session.request(method, f"{address.url}{path}", headers=headers, **options) as answer:
+                text = await answer.text()
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise EndpointError(f"the endpoint {name} does not answer ({exc or 'no answer in time'})") from exc
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = {}
+        if answer.status >= 400:
+            reason = found.get("error") or found.get("message") or answer.reason
+            raise EndpointError(f"the endpoint {name} answered {answer.status}: {reason}")
+        return found

@@ -1,0 +1,185 @@
+"""The public class `Endpoint`, which is a synchronous interface to the endpoints of the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from farandole.driver.cluster import START_SECONDS
+from farandole.driver.endpoints.client import EndpointClient, EndpointStatus
+from farandole.driver.loop import LoopThread
+from farandole.driver.workers.worker import Progress
+from farandole.exceptions import EndpointError, EndpointExistsError, UsageError
+from farandole.models.model import ONNX_FILE, ModelInfo
+from farandole.models.store import ModelStore, verify
+
+T = TypeVar("T")
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?")
+
+
+class Endpoint:
+    """A server of the user that answers requests over HTTP: a model of the store, or a command of the user.
+
+    An endpoint continues when the notebook that started it ends. `Endpoint.stop` ends it.
+    """
+
+    def __init__(self, name: str, *, hub_url: str | None = None, token: str | None = None) -> None:
+        """Make an object for the endpoint with this name, which need not be running."""
+        if not NAME.fullmatch(name):
+            raise UsageError(
+                f"{name!r} cannot be an endpoint's name; use 1 to 24 lower-case letters, digits and inner hyphens"
+            )
+        self.name = name
+        self._where = (hub_url, token)
+
+    @classmethod
+    def start(
+        cls,
+        model: str = "",
+        *,
+        command: Sequence[str] = (),
+        name: str | None = None,
+        profile: str | None = None,
+        wait: bool = False,
+        timeout: float = START_SECONDS,
+        store: ModelStore | None = None,
+        progress: Progress = print,
+        **where: Any,
+    ) -> Endpoint:
+        """Start an endpoint that serves a model, or that runs a command.
+
+        Args:
+            model: the model and its version, such as ``iris:3``. Without a version, the latest one.
+            command: the words of the command, in which ``{port}`` stands for the port on which it has to listen.
+            name: the name of the endpoint. The default is the name of the model.
+            profile: one of the hub's profiles, or None for the default.
+            wait: whether to wait in a queue if no GPU is available.
+            timeout: how many seconds the start may take.
+            where: ``hub_url`` and ``token`` for another hub than the notebook's.
+
+        Raises:
+            UsageError, EndpointExistsError: an argument is wrong, or there is an endpoint with this name.
+            ModelError: the model does not exist, is damaged, or was saved without an example.
+            WorkerStartError, HubError: the start failed, and nothing is left of it.
+        """
+        if bool(model) == bool(command):
+            raise UsageError("an endpoint serves a model, or runs a command: give one of them")
+        info = _servable(store or ModelStore(), model) if model else None
+        endpoint = cls(name or (info.name.model if info else "app"), **where)
+        options: dict[str, Any] = {"wait": wait, **({"profile": profile} if profile else {})}
+        if info:
+            options |= {"model": str(info), "runtime": "onnx" if ONNX_FILE in info.files else "torch"}
+        else:
+            options["command"] = [*command]
+
+        async def start(client: EndpointClient) -> None:
+            if endpoint.name in await client.servers():
+                raise EndpointExistsError(
+                    f"there is an endpoint {endpoint.name!r}; stop it with `%serve stop {endpoint.name}`, or choose "
+                    "another `--name`"
+                )
+            await client.start(endpoint.name, options, progress=progress, timeout=timeout)
+
+        endpoint._call(start)
+        return endpoint
+
+    @classmethod
+    def all(cls, **where: Any) -> list[EndpointStatus]:
+        """Return what is known of the user's endpoints."""
+        return cls("any", **where)._call(lambda client: client.statuses())
+
+    def status(self) -> EndpointStatus:
+        """Return what is known of this endpoint. Raises EndpointNotFoundError if it is not running."""
+        return self._call(lambda client: client.status(self.name))
+
+    @property
+    def url(self) -> str:
+        """The address for browsers and programs elsewhere."""
+        return self.status().url
+
+    def switch(self, model: str, *, store: ModelStore | None = None) -> None:
+        """Serve another version of the model, such as ``iris:4``. Requests are answered meanwhile by the earlier one.
+
+        Raises:
+            ModelError, EndpointError: the version cannot be served. The earlier one stays.
+        """
+        info = _servable(store or ModelStore(), model)
+        self._call(lambda client: client.switch(self.name, str(info)))
+
+    def infer(self, **inputs: Any) -> dict[str, Any]:
+        """Call the model, and return its outputs by name, as NumPy arrays.
+
+        Args:
+            inputs: a NumPy array, or what `numpy.asarray` accepts, for each input. The first dimension is the batch.
+
+        Raises:
+            EndpointError: the endpoint refused the inputs, or does not answer.
+        """
+        import numpy as np
+
+        status = self.status()
+        if not status.model:
+            raise EndpointError(f"the endpoint {self.name} runs a command; send requests to {status.url}")
+        info = ModelStore().find(f"{status.model}:{status.version}")
+        request = {"inputs": [_tensor(one.name, one.datatype, inputs) for one in info.inputs if one.name in inputs]}
+        request["inputs"] += [_tensor(name, "FP32", inputs) for name in inputs.keys() - {one.name for one in info.inputs}]
+        answer = self._call(lambda client: client.infer(self.name, info.name.model, request))
+        return {one["name"]: np.array(one["data"]).reshape(one["shape"]) for one in answer["outputs"]}
+
+    def token(self, *, days: float = 30) -> str:
+        """Return a new token with which programs elsewhere can call this endpoint, and nothing else.
+
+        The hub's Token page lists and revokes it. A revoked token stops working within 10 seconds.
+        """
+        return self._call(lambda client: client.token(self.name, days))
+
+    @property
+    def shares(self) -> list[str]:
+        """The users of the hub with whom this endpoint is shared."""
+        return self._call(lambda client: client.shares(self.name))
+
+    def share(self, user: str) -> None:
+        """Let another user of the hub call this endpoint, with a token of that user."""
+        self._call(lambda client: client.share(self.name, user, allowed=True))
+
+    def unshare(self, user: str) -> None:
+        """Let another user no longer call this endpoint."""
+        self._call(lambda client: client.share(self.name, user, allowed=False))
+
+    def stop(self) -> None:
+        """Stop this endpoint, and wait for its end."""
+        self._call(lambda client: client.stop(self.name))
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name}>"
+
+    def _call(self, work: Callable[[EndpointClient], Coroutine[Any, Any, T]]) -> T:
+        async def connected() -> T:
+            client = await EndpointClient.connect(*self._where)
+            try:
+                return await work(client)
+            finally:
+                await client.close()
+
+        loop = LoopThread()
+        try:
+            return loop.call(connected())
+        finally:
+            loop.close()
+
+
+def _servable(store: ModelStore, key: str) -> ModelInfo:
+    """Return a version that can be served. Raises ModelError otherwise, before a server is started for it."""
+    info = store.find(key)
+    if not info.inputs:
+        raise EndpointError(f"{info} was saved without an example, so it cannot be served; save it with `example=x`")
+    verify(info)
+    return info
+
+
+def _tensor(name: str, datatype: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    import numpy as np
+
+    array = np.asarray(inputs[name])
+    return {"name": name, "datatype": datatype, "shape": list(array.shape), "data": array.ravel().tolist()}

@@ -87,8 +87,9 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     from farandole.notebook.display import show_runs
     from farandole.notebook.help import ask_for_help
     from farandole.notebook.magics import FarandoleMagics
+    from farandole.notebook.serving.magics import ServingMagics
 
-    shell.register_magics(FarandoleMagics)
+    shell.register_magics(FarandoleMagics, ServingMagics)
     show_runs(shell)
     if ask_for_help not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(ask_for_help)

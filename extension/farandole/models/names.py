@@ -1,4 +1,4 @@
-"""Names of models in a store, such as ``iris``, ``iris:3``, ``iris:latest`` and, in a group's folder, ``vision/iris:3``."""
+"""Names of models, such as ``iris``, ``iris:3``, ``iris:latest`` and, in a group's folder, ``vision/iris:3``."""
 
 from __future__ import annotations
 

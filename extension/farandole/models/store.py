@@ -1,4 +1,4 @@
-"""The model store keeps each version of a model in a folder that does not change: ``<models>/<name>/<version>/`` contains
+"""The model store keeps each version of a model in a folder that does not change. ``<models>/<name>/<version>/`` has
 
 - ``model.json``, which `farandole.models.model.ModelInfo` describes;
 - ``weights.safetensors``;
@@ -20,6 +20,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError, ModelNotFoundError
@@ -62,11 +63,11 @@ class ModelStore:
             new.mkdir(parents=True)
             info = write(new)
             files = {path.name: _seal(path) for path in sorted(new.iterdir())}
-            return _publish(new, ModelInfo(**{**vars(info), "files": files}))
+            return _publish(new, replace(info, files=files))
         except OSError as exc:
             raise ModelError(
-                f"the model {name} could not be saved in {parent}: {exc.strerror or exc}. Nothing was stored; make room "
-                "with `%models remove`, or ask who may write there."
+                f"the model {name} could not be saved in {parent}: {exc.strerror or exc}. Nothing was stored; make "
+                "room with `%models remove`, or ask who may write there."
             ) from exc
         finally:
             shutil.rmtree(new, ignore_errors=True)
@@ -113,6 +114,26 @@ class ModelStore:
         """Return all versions of the model of a key, oldest first. Raises the errors of `find`."""
         name = self.find(key).name
         return [self._read(name, version) for version in self._versions(name)]
+
+    def copy(self, key: str) -> ModelInfo:
+        """Copy a version of a group to the user's own folder, as a new version, and return the copy's info.
+
+        Raises ModelDamagedError if the version is damaged, and the errors of `find` and `save`.
+        """
+        info = self.find(key)
+        verify(info)
+
+        def write(folder: Path) -> ModelInfo:
+            for name in info.files:
+                shutil.copyfile(info.folder / name, folder / name, follow_symlinks=False)
+            return info
+
+        own = ModelName(model=info.name.model)
+        copied = self.save(own, lambda folder: replace(write(folder), name=own))
+        if copied.files != info.files:
+            self.remove(str(copied))
+            raise ModelDamagedError(f"{key} was changed while it was copied. Copy it again.")
+        return copied
 
     def remove(self, key: str) -> None:
         """Remove a version, which the key must name.
@@ -203,7 +224,7 @@ def _publish(new: Path, info: ModelInfo) -> ModelInfo:
     while True:
         version += 1
         folder = parent / str(version)
-        info = ModelInfo(**{**vars(info), "version": version, "folder": folder})
+        info = replace(info, version=version, folder=folder)
         (new / INFO_FILE).unlink(missing_ok=True)
         (new / INFO_FILE).write_text(info.to_json(), encoding="utf-8")
         _seal(new / INFO_FILE)

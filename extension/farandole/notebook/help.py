@@ -1,4 +1,4 @@
-"""Explains the actions of ``%cluster`` and ``%runs``, and suggests options that are similar to misspelled ones."""
+"""Explains the actions of the magics, and suggests options that are similar to misspelled ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from farandole.suggestions import did_you_mean
 
 OPTION = re.compile(r"--[a-z-]+")
-QUESTION = re.compile(r"(?P<action>\s*%(cluster|runs)\s+\w+)(\s.*)?\?{1,2}\s*")
+QUESTION = re.compile(r"(?P<action>\s*%(cluster|runs|models|serve)\s+\w+)(\s.*)?\?{1,2}\s*")
 
 
 def ask_for_help(lines: list[str]) -> list[str]:
-    """Replace ``%cluster start?`` in a cell by ``%cluster start --help``, and the same for ``%runs``.
+    """Replace ``%cluster start?`` in a cell by ``%cluster start --help``, and so for all magics with actions.
 
     IPython calls this function before its own transformations, which would look for an object with the name ``start``.
     """

@@ -32,21 +32,23 @@ def main() -> None:
     """Load the model, then listen at the address that the hub has chosen, until a signal ends this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="the model to serve, such as iris:3")
-    store = ModelStore()
+    parser.add_argument("--no-login", action="store_true", help="answer all requests, on a cluster that checks them")
+    options, store = parser.parse_args(), ModelStore()
     try:
-        model = EndpointModel(load(store.find(parser.parse_args().model)))
+        model = EndpointModel(load(store.find(options.model)))
     except FarandoleError as exc:
         sys.exit(f"{type(exc).__name__}: {exc}")
-    asyncio.run(serve(model, store))
+    asyncio.run(serve(model, store, login=not options.no_login))
 
 
-async def serve(model: EndpointModel, store: ModelStore) -> None:
+async def serve(model: EndpointModel, store: ModelStore, *, login: bool) -> None:
     """Answer requests until a signal ends this process."""
     place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     statistics = Statistics()
     counted = Counted(JsonBodies(create_app(model, store, statistics.recent)), statistics)
+    limited = BodyLimit(counted)
     config = uvicorn.Config(
-        Prefix(_with_login(BodyLimit(counted)), place.path),
+        Prefix(_with_login(limited) if login else limited, place.path),
         host=place.hostname or "127.0.0.1",
         port=place.port or 80,
         access_log=False,

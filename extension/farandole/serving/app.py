@@ -52,7 +52,9 @@ class _FixedModels(ModelRepositoryExtension):  # type: ignore[misc]
     """Refuses to load and unload models, which callers could otherwise request."""
 
     async def load(self, model_name: str) -> None:
-        raise HTTPException(HTTPStatus.FORBIDDEN, f"the owner of this endpoint switches versions: %serve {model_name}:2")
+        raise HTTPException(
+            HTTPStatus.FORBIDDEN, f"the owner of this endpoint switches versions: %serve {model_name}:2"
+        )
 
     unload = load
 
@@ -83,7 +85,9 @@ async def _invalid(_request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, RequestValidationError)
     first = exc.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return _answer(HTTPStatus.BAD_REQUEST, f"this is no request of the Open Inference Protocol: {place}: {first['msg']}")
+    return _answer(
+        HTTPStatus.BAD_REQUEST, f"this is no request of the Open Inference Protocol: {place}: {first['msg']}"
+    )
 
 
 async def _wrong_input(_request: Request, exc: Exception) -> JSONResponse:

@@ -64,7 +64,9 @@ class Batcher:
             Exception: what the model raised for the batch that this request was in.
         """
         if len(self._waiting) >= MOST_WAITING:
-            raise OverloadedError(f"{MOST_WAITING} requests are waiting; send fewer at the same time, or try again later")
+            raise OverloadedError(
+                f"{MOST_WAITING} requests are waiting; send fewer at the same time, or try again later"
+            )
         own = _Waiting(inputs=inputs, rows=max((len(one) for one in inputs.values() if one.ndim), default=1))
         self._waiting.append(own)
         if self._task is None:

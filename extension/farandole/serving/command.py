@@ -1,7 +1,7 @@
 """``python -m farandole.serving.command -- COMMAND``: run a user's own server as an endpoint, behind the hub's login.
 
 jupyter-server-proxy starts the command and passes requests on to it. In the command, ``{port}`` stands for the port on
-which it has to listen, and ``{base_url}`` for the path of the endpoint. The environment variable PORT has the port, too.
+which it has to listen, and ``{base_url}`` for the path of the endpoint. The port is also in the environment, as PORT.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NOT_PASSED_ON = ("Authorization", "Cookie")
 class AdmittedHandler:
     """Admits each request, and removes the credentials from what the command receives.
 
-    jupyter-server-proxy's standalone handler does not check WebSockets, and passes on the tokens and cookies of callers,
-    who may be other users of the hub.
+    jupyter-server-proxy's standalone handler does not check WebSockets, and passes on the tokens and cookies of
+    callers, who may be other users of the hub.
     """
 
     async def prepare(self: Any) -> None:

@@ -50,7 +50,7 @@ class EndpointModel(Model):  # type: ignore[misc]
             return self.info
 
     async def predict(
-        self, payload: InferRequest, headers: dict[str, str] | None = None, response_headers: Any = None
+        self, payload: InferRequest, _headers: dict[str, str] | None = None, _response_headers: Any = None
     ) -> InferResponse:
         """Answer a request. KServe calls this.
 

@@ -45,7 +45,9 @@ class HubLogin:
     async def _refusal(self, scope: Scope) -> JSONResponse | None:
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() not in SCHEMES or not token:
-            return _answer(HTTPStatus.FORBIDDEN, "send a token as `Authorization: Bearer TOKEN`; `%serve token` makes one")
+            return _answer(
+                HTTPStatus.FORBIDDEN, "send a token as `Authorization: Bearer TOKEN`; `%serve token` makes one"
+            )
         try:
             user = await self._user(token)
         except HTTPError as exc:

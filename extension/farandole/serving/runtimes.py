@@ -87,8 +87,8 @@ class TorchRuntime(Runtime):
         super().__init__(info)
         if fault := other_writer(info.folder):
             raise ModelError(
-                f"{info} is not loaded, because other users may have written it and loading it runs their code: {fault}. "
-                "Save it with `onnx=True`, because ONNX runs no code, or copy it to your own store with `%models copy`."
+                f"{info} is not loaded, because other users may have written it and loading it runs their code: "
+                f"{fault}. Save it with `onnx=True`, because ONNX runs no code, or copy it to your own store with `%models copy`."
             )
         refuse_pickles(info)
         torch.set_num_threads(THREADS)
@@ -133,7 +133,9 @@ def _kind(info: ModelInfo) -> type[Runtime]:
         return OnnxRuntime
     if importlib.util.find_spec("torch"):
         return TorchRuntime
-    raise ModelError(f"{info} was not exported to ONNX, and this image has no torch; serve it with an image with torch.")
+    raise ModelError(
+        f"{info} was not exported to ONNX, and this image has no torch; serve it with an image with torch."
+    )
 
 
 def refuse_pickles(info: ModelInfo) -> None:
@@ -143,8 +145,8 @@ def refuse_pickles(info: ModelInfo) -> None:
             for member in archive.infolist():
                 if _is_pickled(archive, member):
                     raise ModelDamagedError(
-                        f"{info} is not loaded: {member.filename!r} in {PROGRAM_FILE} is a pickle, and loading it could "
-                        "run any code. fd.save_model writes no pickles."
+                        f"{info} is not loaded: {member.filename!r} in {PROGRAM_FILE} is a pickle, and loading it "
+                        "could run any code. fd.save_model writes no pickles."
                     )
     except (zipfile.BadZipFile, ValueError, KeyError, AttributeError) as exc:
         raise ModelDamagedError(f"{info} is damaged: {PROGRAM_FILE} cannot be read ({exc}).") from exc

@@ -71,7 +71,9 @@ def test_a_full_disk_leaves_nothing(store):
         (folder / "weights.safetensors").write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(ModelError, match=r"iris could not be saved in .*: No space left on device\. Nothing was stored"):
+    with pytest.raises(
+        ModelError, match=r"iris could not be saved in .*: No space left on device\. Nothing was stored"
+    ):
         store.save(IRIS, write)
     assert [path.name for path in (store.folder / "iris").iterdir()] == ["1"]
 

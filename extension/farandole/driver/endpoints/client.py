@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -81,7 +81,12 @@ class EndpointClient:
         server = f"{ENDPOINT_PREFIX}{name}"
         try:
             await start_server(
-                self._hub, server, {"role": "endpoint", **options}, what=f"endpoint {name}", progress=progress, timeout=timeout
+                self._hub,
+                server,
+                {"role": "endpoint", **options},
+                what=f"endpoint {name}",
+                progress=progress,
+                timeout=timeout,
             )
         except BaseException:
             try:
@@ -131,7 +136,9 @@ class EndpointClient:
         servers = await self.servers()
         if name not in servers:
             known = f"running: {', '.join(sorted(servers))}" if servers else "none is running"
-            raise EndpointNotFoundError(f"there is no endpoint {name!r}; {known}. Start one with `%serve MODEL:VERSION`.")
+            raise EndpointNotFoundError(
+                f"there is no endpoint {name!r}; {known}. Start one with `%serve MODEL:VERSION`."
+            )
         return servers[name]
 
     async def _status(self, name: str, server: dict[str, Any]) -> EndpointStatus:
@@ -151,7 +158,7 @@ class EndpointClient:
             found = await self._request(name, "GET", "farandole/status", server=server)
         except EndpointError:
             return known
-        return EndpointStatus(**{**vars(known), **{key: found[key] for key in found if key in vars(known)}})
+        return replace(known, **{key: value for key, value in found.items() if key in vars(known)})
 
     async def _request(
         self, name: str, method: str, path: str, *, server: dict[str, Any] | None = None, **options: Any

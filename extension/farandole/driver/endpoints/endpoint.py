@@ -123,7 +123,9 @@ class Endpoint:
             raise EndpointError(f"the endpoint {self.name} runs a command; send requests to {status.url}")
         info = ModelStore().find(f"{status.model}:{status.version}")
         request = {"inputs": [_tensor(one.name, one.datatype, inputs) for one in info.inputs if one.name in inputs]}
-        request["inputs"] += [_tensor(name, "FP32", inputs) for name in inputs.keys() - {one.name for one in info.inputs}]
+        request["inputs"] += [
+            _tensor(name, "FP32", inputs) for name in inputs.keys() - {one.name for one in info.inputs}
+        ]
         answer = self._call(lambda client: client.infer(self.name, info.name.model, request))
         return {one["name"]: np.array(one["data"]).reshape(one["shape"]) for one in answer["outputs"]}
 

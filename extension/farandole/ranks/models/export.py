@@ -126,8 +126,8 @@ def _results(found: Any) -> dict[str, torch.Tensor]:
     for name, value in named.items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(
-                f"the model returns a {type(value).__name__} as {name!r}; an endpoint returns tensors, so wrap the model "
-                "in a module whose forward() returns a tensor, a tuple or a dict of tensors"
+                f"the model returns a {type(value).__name__} as {name!r}; an endpoint returns tensors, so wrap the "
+                "model in a module whose forward() returns a tensor, a tuple or a dict of tensors"
             )
         _check_type(name, value)
     return named
@@ -166,8 +166,8 @@ def _onnx(program: ExportedProgram, inputs: list[str], outputs: list[str]) -> to
             found = torch.onnx.export(program, input_names=inputs, output_names=outputs, verbose=False)
     except Exception as exc:
         raise ModelError(
-            f"the model cannot be exported to ONNX: {_reason(exc)}. Save it without `onnx=True`; its endpoint then uses "
-            "an image with torch."
+            f"the model cannot be exported to ONNX: {_reason(exc)}. Save it without `onnx=True`; its endpoint then "
+            "uses an image with torch."
         ) from exc
     assert found is not None
     return found
@@ -190,7 +190,9 @@ def _reason(exc: BaseException) -> str:
         chain.append(cause)
     for each in reversed(chain):
         if found := OPERATOR.search(str(each)):
-            return f"{_first_line(each)} (operator {found[0]})" if found[0] not in _first_line(each) else _first_line(each)
+            return (
+                f"{_first_line(each)} (operator {found[0]})" if found[0] not in _first_line(each) else _first_line(each)
+            )
     return _first_line(exc)
 
 

@@ -43,14 +43,18 @@ def store(tmp_path, monkeypatch):
 def loaded(info):
     program = torch.export.load(info.folder / "program.pt2")
     weights = load_file(info.folder / "weights.safetensors")
-    kinds = {name: nn.Parameter if isinstance(old, nn.Parameter) else torch.clone for name, old in program.state_dict.items()}
+    kinds = {
+        name: nn.Parameter if isinstance(old, nn.Parameter) else torch.clone for name, old in program.state_dict.items()
+    }
     program.state_dict.update({name: kind(weights[name]) for name, kind in kinds.items()})
     return program.module()
 
 
 def test_the_exported_program_computes_the_same_for_any_batch(store):
     model = Recurrent()
-    assert save_model(model, "typhoon", example=torch.randn(1, 8, 5), metrics={"error": torch.tensor(0.5)}) == "typhoon:1"
+    assert (
+        save_model(model, "typhoon", example=torch.randn(1, 8, 5), metrics={"error": torch.tensor(0.5)}) == "typhoon:1"
+    )
     info = store.find("typhoon")
     verify(info)
     assert [str(one) for one in (*info.inputs, *info.outputs)] == ["tracks: FP32 [-1, 8, 5]", "output: FP32 [-1, 2]"]

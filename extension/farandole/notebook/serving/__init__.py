@@ -1,0 +1,1 @@
+"""The magics ``%models`` and ``%serve``."""

@@ -1,0 +1,189 @@
+"""The magics ``%models`` and ``%serve``. Each one parses its arguments, calls the store or `Endpoint`, and shows it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from farandole.driver.cluster import START_SECONDS
+from farandole.driver.endpoints.endpoint import Endpoint
+from farandole.exceptions import EndpointNotFoundError, UsageError
+from farandole.models.names import parse_key
+from farandole.models.store import ModelStore
+from farandole.notebook.arguments import parse_line, unknown_action
+from farandole.notebook.help import explained
+from farandole.notebook.serving.manifest import inference_service
+from farandole.notebook.serving.tables import Table, comparison, endpoints_table, models_table
+
+MODEL_ACTIONS = ("list", "compare", "copy", "remove")
+ENDPOINT_ACTIONS = ("list", "stop", "token", "share", "unshare")
+
+
+@magics_class
+class ServingMagics(Magics):
+    """The magics ``%models`` and ``%serve``."""
+
+    @magic_arguments()
+    @argument("action", nargs="?", default="list", help="list (the default), compare, copy or remove")
+    @argument("models", nargs="*", help="models, such as iris:3")
+    @argument("--help", "-h", action="store_true", help="explain the action, as `%%models compare?` does")
+    @line_magic
+    def models(self, line: str) -> Any:
+        """List, compare, copy and remove the models that `fd.save_model` has saved."""
+        options = parse_line(self.models, line)
+        actions: dict[str, Callable[[argparse.Namespace], Any]] = {
+            name: getattr(self, f"_models_{name}") for name in MODEL_ACTIONS
+        }
+        return _act("%models", options, actions, self.models.parser)
+
+    @magic_arguments()
+    @argument(
+        "action", nargs="?", default="list", help="a model, such as iris:3, or list, stop, token, share or unshare"
+    )
+    @argument("value", nargs="?", help="the endpoint, or the user to share with")
+    @argument("--command", metavar="COMMAND", help="run this command instead; {port} stands for the port to listen on")
+    @argument("--name", "-n", help="the endpoint's name (default: the model's)")
+    @argument("--profile", "-p", help="a profile of the hub's spawn page")
+    @argument("--timeout", type=float, default=START_SECONDS, help="seconds until the endpoint must be ready")
+    @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
+    @argument("--days", type=float, default=30, help="days after which a token expires (default: 30)")
+    @argument("--kserve", action="store_true", help="print the manifest for a cluster with KServe, and start nothing")
+    @argument("--help", "-h", action="store_true", help="explain the action, as `%%serve token?` does")
+    @line_magic
+    def serve(self, line: str) -> Any:
+        """Serve a model, or run a command, at an address that others can call. `%serve iris:4` switches the version."""
+        options = parse_line(self.serve, line)
+        if options.command:
+            return self._start(options, "")
+        if options.action not in ENDPOINT_ACTIONS and not options.help:
+            return self._serve_model(options)
+        actions: dict[str, Callable[[argparse.Namespace], Any]] = {
+            name: getattr(self, f"_serve_{name}") for name in ENDPOINT_ACTIONS
+        }
+        return _act("%serve", options, actions, self.serve.parser)
+
+    def _models_list(self, options: argparse.Namespace) -> Table:
+        """List all versions of all models, newest first, or those of some models with `%models list NAME`."""
+        store = ModelStore()
+        return models_table([info for name in options.models for info in store.versions(name)] or store.list())
+
+    def _models_compare(self, options: argparse.Namespace) -> Table:
+        """Show how versions differ, with `%models compare iris:2 iris:3`. A name alone stands for all its versions."""
+        store = ModelStore()
+        found = [info for key in options.models for info in ([store.find(key)] if ":" in key else store.versions(key))]
+        if not found:
+            raise UsageError("`%models compare` needs versions, such as `%models compare iris:2 iris:3`")
+        return comparison(found)
+
+    def _models_copy(self, options: argparse.Namespace) -> None:
+        """Copy a version from a group's folder to your own store, with `%models copy vision/iris:3`.
+
+        A server of yours may then run its code, so copy only what you trust.
+        """
+        for key in _some(options, "copy"):
+            print(f"{key} is now {ModelStore().copy(key)}")
+
+    def _models_remove(self, options: argparse.Namespace) -> None:
+        """Remove versions, with `%models remove iris:2`. A version that is being served stays."""
+        for key in _some(options, "remove"):
+            ModelStore().remove(key)
+            print(f"{key} is removed")
+
+    def _serve_model(self, options: argparse.Namespace) -> Any:
+        key = options.action if options.value is None else f"{options.action} {options.value}"
+        name = options.name or parse_key(key)[0].model
+        if options.kserve:
+            print(inference_service(ModelStore().find(key)))
+            return None
+        if any(one.name == name and one.model for one in Endpoint.all()):
+            endpoint = Endpoint(name)
+            endpoint.switch(key)
+            return endpoints_table([endpoint.status()])
+        return self._start(options, key)
+
+    def _start(self, options: argparse.Namespace, model: str) -> Any:
+        endpoint = Endpoint.start(
+            model,
+            command=shlex.split(options.command or ""),
+            name=options.name,
+            profile=options.profile,
+            wait=options.wait,
+            timeout=options.timeout,
+        )
+        return endpoints_table([endpoint.status()])
+
+    def _serve_list(self, _options: argparse.Namespace) -> Table:
+        """List your endpoints, with the requests of the last minute."""
+        return endpoints_table(Endpoint.all())
+
+    def _serve_stop(self, options: argparse.Namespace) -> None:
+        """Stop an endpoint with `%serve stop NAME`. Its model stays in the store."""
+        endpoint = _endpoint(options.name or options.value)
+        endpoint.stop()
+        print(f"endpoint {endpoint.name!r} is stopped")
+
+    def _serve_token(self, options: argparse.Namespace) -> None:
+        """Print a new token that can only call an endpoint, with `%serve token NAME`. The hub's Token page revokes it.
+
+        Options: --days
+        """
+        endpoint = _endpoint(options.name or options.value)
+        print(endpoint.token(days=options.days))
+
+    def _serve_share(self, options: argparse.Namespace) -> None:
+        """Let another user of the hub call an endpoint, with `%serve share USER`.
+
+        Options: --name
+        """
+        endpoint = _endpoint(options.name)
+        if options.value is not None:
+            endpoint.share(options.value)
+        print(f"endpoint {endpoint.name!r} is shared with: {', '.join(endpoint.shares) or 'nobody'}")
+
+    def _serve_unshare(self, options: argparse.Namespace) -> None:
+        """Let another user no longer call an endpoint, with `%serve unshare USER`.
+
+        Options: --name
+        """
+        if options.value is None:
+            raise UsageError("`%serve unshare` needs a user, such as `%serve unshare grace`")
+        endpoint = _endpoint(options.name)
+        endpoint.unshare(options.value)
+        print(f"endpoint {endpoint.name!r} is shared with: {', '.join(endpoint.shares) or 'nobody'}")
+
+
+def _act(
+    magic: str,
+    options: argparse.Namespace,
+    actions: dict[str, Callable[[argparse.Namespace], Any]],
+    parser: argparse.ArgumentParser,
+) -> Any:
+    if options.action not in actions:
+        raise UsageError(unknown_action(magic, options.action, tuple(actions)))
+    if options.help:
+        print(explained(f"{magic} {options.action}", actions[options.action], parser))
+        return None
+    return actions[options.action](options)
+
+
+def _some(options: argparse.Namespace, action: str) -> list[str]:
+    if not options.models:
+        raise UsageError(f"`%models {action}` needs a version, such as `%models {action} iris:2`")
+    return list(options.models)
+
+
+def _endpoint(name: str | None) -> Endpoint:
+    """Return the endpoint with a name, or the only one."""
+    if name is not None:
+        return Endpoint(name)
+    names = [one.name for one in Endpoint.all()]
+    if len(names) != 1:
+        raise EndpointNotFoundError(
+            f"there are {len(names)} endpoints ({', '.join(names)}); name one of them" if names else "no endpoint runs"
+        )
+    return Endpoint(names[0])

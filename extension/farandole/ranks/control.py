@@ -18,6 +18,7 @@ from farandole.ranks import context, run
 from farandole.ranks.kernel import activity as activities
 from farandole.ranks.kernel import departures, exits, folders, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
+from farandole.ranks.models import variables
 from farandole.ranks.preflight import links
 from farandole.ranks.preflight import model as models
 from farandole.ranks.preflight import probe as preflight
@@ -176,6 +177,11 @@ def measure_model(model: str, batch: str) -> dict[str, Any]:
 def predict_modes(figures: dict[str, float], overheads: list[dict[str, list[float]]]) -> list[dict[str, Any]]:
     """Return the predicted speed of training in each mode of ``fd.sync``."""
     return models.predict(figures, overheads)
+
+
+def save_variable(model: str, name: str, run_id: str, example: str, options: dict[str, Any]) -> dict[str, str]:
+    """Save a model of the user's namespace in the model store. Return its version, or an error."""
+    return variables.save_variable(model, name, run_id, example, options)
 
 
 def open_listener(host: str) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class Run:
         self._sync_due: float | None = None
         """When to write the figures of `fd.sync`, as a value of `time.monotonic`. None if ``run.json`` has them."""
         self._over = threading.Event()
+        self.saver: Callable[[str, str, str, dict[str, Any]], str] | None = None
+        """Saves a model of rank 0. It is None if this driver does not lead the run's cluster."""
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
         if info.status.ended or sink is None:
@@ -279,6 +281,31 @@ class Run:
         if self.status is not Status.FINISHED:
             raise self.failure or RankError(self.error or f"run {self.id} is {self.status}")
         return self
+
+    def save_model(
+        self,
+        name: str,
+        *,
+        model: str = "model",
+        example: str = "",
+        metrics: Mapping[str, float] | None = None,
+        data: str = "",
+        onnx: bool = False,
+    ) -> str:
+        """Save a model of rank 0 as a new version in the model store, and return its version, such as ``iris:3``.
+
+        ``model`` and ``example`` are the names of variables on rank 0. The other arguments are those of
+        ``fd.save_model``.
+
+        Raises:
+            ModelError: the model cannot be saved. Nothing is stored.
+            UsageError: this notebook does not lead the cluster of this run.
+        """
+        if self.saver is None:
+            raise UsageError(
+                f"this notebook does not lead the cluster of run {self.id}; save the model in its cell, with fd.save_model"
+            )
+        return self.saver(model, name, example, {"metrics": dict(metrics or {}), "data": data, "onnx": onnx})
 
     def flush(self) -> None:
         """Write all pending data to the files now."""

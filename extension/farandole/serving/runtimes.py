@@ -88,7 +88,8 @@ class TorchRuntime(Runtime):
         if fault := other_writer(info.folder):
             raise ModelError(
                 f"{info} is not loaded, because other users may have written it and loading it runs their code: "
-                f"{fault}. Save it with `onnx=True`, because ONNX runs no code, or copy it to your own store with `%models copy`."
+                f"{fault}. Save it with `onnx=True`, because ONNX runs no code, or copy it to your own store with "
+                "`%models copy`."
             )
         refuse_pickles(info)
         torch.set_num_threads(THREADS)

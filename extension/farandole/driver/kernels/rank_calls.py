@@ -122,6 +122,12 @@ def measure_model(model: str, batch: str) -> RankCall[dict[str, Any]]:
     return RankCall("measure_model", (model, batch))
 
 
+def save_variable(
+    model: str, name: str, run_id: str, example: str, options: dict[str, Any]
+) -> RankCall[dict[str, str]]:
+    return RankCall("save_variable", (model, name, run_id, example, options))
+
+
 def predict_modes(figures: dict[str, float], overheads: list[dict[str, list[float]]]) -> RankCall[list[dict[str, Any]]]:
     return RankCall("predict_modes", (figures, overheads))
 

@@ -60,20 +60,31 @@ def save_model(
         UsageError: the name, the example or a metric is not valid.
         ModelError: the model cannot be exported, or the version cannot be written. Nothing is stored.
     """
-    parsed, numbers = parse_name(name), _checked(metrics or {})
+    # All ranks check the arguments, so that all of them fail.
+    parse_name(name)
+    _checked(metrics or {})
     if context.rank() != 0:
         return None
-    own = _copy(model)
+    return save(
+        model, name, run_id=reporter.current().run, example=example, metrics=metrics or {}, data=data, onnx=onnx
+    )
+
+
+def save(
+    model: nn.Module, name: str, *, run_id: str, example: Any, metrics: Mapping[str, float], data: str, onnx: bool
+) -> str:
+    """Save a model of this rank as a version that the run ``run_id`` has made. See `save_model`."""
+    parsed, own = parse_name(name), _copy(model)
     exported = None if example is None else _exported(own, example, onnx=onnx)
     info = ModelInfo(
         name=parsed,
         version=1,
         folder=Path(),
         created=time.time(),
-        run=reporter.current().run,
+        run=run_id,
         git=_commit(),
         data=data,
-        metrics=numbers,
+        metrics=_checked(metrics),
         inputs=exported.inputs if exported else (),
         outputs=exported.outputs if exported else (),
         versions=_versions(),

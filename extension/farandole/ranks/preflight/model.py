@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.getipython import get_ipython
-
 from farandole.exceptions import UsageError
 from farandole.ranks import context
+from farandole.ranks.kernel.variables import variable
 from farandole.ranks.training.sync.choice.prediction import Conditions, predictions, slowest
-from farandole.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +32,7 @@ def measure(model: str, batch: str) -> dict[str, Any]:
     move the model. The steps have no step of an optimizer.
     """
     try:
-        return _measure(_variable(model), _variable(batch), model)
+        return _measure(variable(model), variable(batch), model)
     except UsageError as exc:
         return {"error": str(exc)}
 
@@ -53,17 +51,6 @@ def predict(figures: Mapping[str, float], overheads: Sequence[Mapping[str, Seque
         latency=figures["latency"],
     )
     return [asdict(row) for row in predictions(conditions, forward=figures["forward"], size=int(figures["bytes"]))]
-
-
-def _variable(name: str) -> Any:
-    shell: Any = get_ipython()
-    namespace = shell.user_ns if shell is not None else {}
-    if name not in namespace:
-        known = [key for key in namespace if not key.startswith("_")]
-        raise UsageError(
-            f"the ranks have no variable {name!r}; define it in a cell with `%%distributed`.{did_you_mean(name, known)}"
-        )
-    return namespace[name]
 
 
 def _measure(model: Any, batch: Any, name: str) -> dict[str, Any]:

@@ -1,0 +1,28 @@
+"""Saves models of rank 0 after a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.kernels import rank_calls
+from farandole.driver.workers.worker import Progress
+from farandole.exceptions import ModelError
+
+SAVE_SECONDS = 600.0
+"""How long the export of a large model may take."""
+
+
+async def save_model(
+    core: ClusterCore, progress: Progress, run_id: str, model: str, name: str, example: str, options: dict[str, Any]
+) -> str:
+    """Save the model in a variable of rank 0, and return its version. See `farandole.runs.run.Run.save_model`."""
+    call = rank_calls.save_variable(model, name, run_id, example, options)
+    async with core.cell(progress):
+        group = core.group
+        [found] = await group.control(
+            call, what=f"saving the model {name}", timeout=SAVE_SECONDS, kernels=group.kernels[:1]
+        )
+    if error := found.get("error"):
+        raise ModelError(error)
+    return found["saved"]

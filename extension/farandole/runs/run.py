@@ -54,7 +54,7 @@ class Run:
         self._sync_due: float | None = None
         """When to write the figures of `fd.sync`, as a value of `time.monotonic`. None if ``run.json`` has them."""
         self._over = threading.Event()
-        self.saver: Callable[[str, str, str, dict[str, Any]], str] | None = None
+        self.saver: Callable[[dict[str, Any]], str] | None = None
         """Saves a model of rank 0. It is None if this driver does not lead the run's cluster."""
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
@@ -303,9 +303,11 @@ class Run:
         """
         if self.saver is None:
             raise UsageError(
-                f"this notebook does not lead the cluster of run {self.id}; save the model in its cell, with fd.save_model"
+                f"this notebook does not lead the cluster of run {self.id}; save the model in its cell, with "
+                "fd.save_model"
             )
-        return self.saver(model, name, example, {"metrics": dict(metrics or {}), "data": data, "onnx": onnx})
+        options = {"metrics": dict(metrics or {}), "data": data, "onnx": onnx}
+        return self.saver({"model": model, "name": name, "example": example, "options": options})
 
     def flush(self) -> None:
         """Write all pending data to the files now."""

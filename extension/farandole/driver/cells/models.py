@@ -13,15 +13,16 @@ SAVE_SECONDS = 600.0
 """How long the export of a large model may take."""
 
 
-async def save_model(
-    core: ClusterCore, progress: Progress, run_id: str, model: str, name: str, example: str, options: dict[str, Any]
-) -> str:
-    """Save the model in a variable of rank 0, and return its version. See `farandole.runs.run.Run.save_model`."""
-    call = rank_calls.save_variable(model, name, run_id, example, options)
+async def save_model(core: ClusterCore, progress: Progress, run_id: str, request: dict[str, Any]) -> str:
+    """Save the model in a variable of rank 0, and return its version.
+
+    ``request`` has the arguments of `farandole.runs.run.Run.save_model` that say which, and ``options`` with the others.
+    """
+    call = rank_calls.save_variable(run_id=run_id, **request)
     async with core.cell(progress):
         group = core.group
         [found] = await group.control(
-            call, what=f"saving the model {name}", timeout=SAVE_SECONDS, kernels=group.kernels[:1]
+            call, what=f"saving the model {request['name']}", timeout=SAVE_SECONDS, kernels=group.kernels[:1]
         )
     if error := found.get("error"):
         raise ModelError(error)

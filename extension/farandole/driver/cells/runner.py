@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.place import place_of
 from farandole.driver.cells.models import save_model
+from farandole.driver.cells.place import place_of
 from farandole.driver.cells.relay import Backlog, OutputRelay, RunView, Show, Watch
 from farandole.driver.cells.shutdown import shutdown_follows
 from farandole.driver.core.core import ClusterCore
@@ -248,8 +248,8 @@ class CellRunner:
         run.saver = partial(self._save_model, run.id)
         return run
 
-    def _save_model(self, run_id: str, model: str, name: str, example: str, options: dict[str, Any]) -> str:
-        return self._loop.call(save_model(self._core, self._progress, run_id, model, name, example, options))
+    def _save_model(self, run_id: str, request: dict[str, Any]) -> str:
+        return self._loop.call(save_model(self._core, self._progress, run_id, request))
 
     def _cell(self, run: Run, sink: Sink, elastic: Elastic | None) -> Cell:
         resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""

@@ -39,8 +39,14 @@ class Runtime(ABC):
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
-        self._held = ExitStack()
-        self._held.enter_context(in_use(info))
+        with ExitStack() as held:
+            held.enter_context(in_use(info))
+            self._load()
+            self._held = held.pop_all()
+
+    @abstractmethod
+    def _load(self) -> None:
+        """Load the files of the version."""
 
     @abstractmethod
     def compute(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
@@ -59,13 +65,12 @@ class Runtime(ABC):
 class OnnxRuntime(Runtime):
     """Computes with ONNX Runtime."""
 
-    def __init__(self, info: ModelInfo) -> None:
+    def _load(self) -> None:
         import onnxruntime
 
-        super().__init__(info)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
-        self._session = onnxruntime.InferenceSession(info.folder / ONNX_FILE, options)
+        self._session = onnxruntime.InferenceSession(self.info.folder / ONNX_FILE, options)
 
     def compute(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """Return the outputs for inputs, both by name."""
@@ -80,11 +85,11 @@ class TorchRuntime(Runtime):
     only programs are loaded that nobody but this user and root can write.
     """
 
-    def __init__(self, info: ModelInfo) -> None:
+    def _load(self) -> None:
         import torch
         from safetensors.torch import load_file
 
-        super().__init__(info)
+        info = self.info
         if fault := other_writer(info.folder):
             raise ModelError(
                 f"{info} is not loaded, because other users may have written it and loading it runs their code: "

@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+SERVING := .venv-serving
 PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
 # Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them.
@@ -35,7 +36,7 @@ endef
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## install what the hub needs into .venv and node_modules
+setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp ## install what the hub needs into .venv, .venv-serving and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
 setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus
@@ -117,7 +118,7 @@ bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clus
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
 clean: ## remove the files that these targets created in the checkout, except the wheel cache, dist/ and .farandole/
-	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
+	rm -rf $(VENV) $(SERVING) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
 
 # --- setup, with a stamp file for each step ---
 
@@ -149,6 +150,15 @@ KERNEL_CONFIG := images/notebook/ipython_kernel_config.py
 $(VENV)/stamp-extension: extension/pyproject.toml $(KERNEL_CONFIG) $(VENV)/stamp-labextension $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable extension
 	install -D -m 644 $(KERNEL_CONFIG) $(VENV)/etc/ipython/ipython_kernel_config.py
+	@touch $@
+
+# Packages of .venv-serving come before those of .venv, which has torch and JupyterHub.
+$(SERVING)/stamp: pyproject.toml $(VENV)/stamp-python
+	$(BIN)/python -m venv $(SERVING)
+	$(SERVING)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(SERVING)/bin/python -m pip install --quiet --group serving
+	@packages() { $$1 -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
+	printf '%s\n' "$(CURDIR)/extension" "$$(packages $(CURDIR)/$(BIN)/python)" >"$$(packages $(SERVING)/bin/python)/farandole.pth"
 	@touch $@
 
 # Node comes from a wheel, so that every machine has the same version without Debian's 300 packages. The links bypass

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from spawner_config.profiles.profiles import ProfileSet
 
 BIN = Path(sys.executable).parent
+SERVING_PYTHON = ROOT / ".venv-serving" / "bin" / "python"
 POLL_SECONDS = 0.05
 FREE_PORTS = range(20000, 30000)
 """Ports that Linux gives to no outgoing connection, and Kubernetes to no service."""
@@ -159,6 +160,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
             "FARANDOLE_HUB_URL": f"http://127.0.0.1:{settings.port}",
         },
         args=["--allow-root"] if os.geteuid() == 0 else [],
+        serving_python=str(SERVING_PYTHON),
     )
 
 

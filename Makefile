@@ -31,7 +31,7 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -113,6 +113,9 @@ bench-carry: setup $(VENV)/stamp-test ## measure the setup of an empty machine; 
 
 bench-network: setup $(VENV)/stamp-test ## measure training on one to three hosts with slow links in each mode of fd.sync; needs root
 	$(BIN)/python bench/run.py --only network --only network.laptop --only network.accuracy --repeats 3
+
+bench-serving: setup $(VENV)/stamp-test ## measure endpoints against KServe alone, through the hub, and while versions are switched
+	$(BIN)/python bench/run.py --only serving
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1

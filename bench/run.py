@@ -26,6 +26,8 @@ LARGE_BENCHES = ("scale",)
 """Benches that only `make bench-scale` runs, because they take several minutes with a thousand users."""
 NETWORK_BENCHES = ("network", "network.laptop", "network.accuracy")
 """Benches that only `make bench-network` runs, because they take hours, and shape traffic as root."""
+SERVING_BENCHES = ("serving",)
+"""Benches that only `make bench-serving` runs, because they take a quarter of an hour."""
 REPEATS = 5
 
 
@@ -49,7 +51,7 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    every = BENCHES + CONTAINER_BENCHES + LARGE_BENCHES + NETWORK_BENCHES
+    every = BENCHES + CONTAINER_BENCHES + LARGE_BENCHES + NETWORK_BENCHES + SERVING_BENCHES
     parser.add_argument("--only", action="append", choices=every, help="run this bench; can be repeated")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="number of paired runs (default: %(default)s)")
     return parser.parse_args(arguments)

@@ -1,0 +1,175 @@
+"""Measures endpoints: their throughput, what the hub and its proxy add, their first answer, and switched versions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import requests
+import torch
+from farandole import Endpoint
+from farandole.models.store import ModelStore
+from farandole.ranks.models.save import save_model
+from torch import nn
+
+from bench.record import Record, median_of, ratio_of_pairs
+from bench.serving.load import REQUEST, Outcome, as_many_as_possible, at_a_rate
+from bench.site import bench_hub, environment, quiet
+from spawner_config.local import SERVING_PYTHON, free_port
+from spawner_config.settings import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hub.process import HubProcess
+
+VERSIONS = 11
+THROUGHPUT_SECONDS = 10.0
+RATE = 50.0
+RATE_REQUESTS = 1_000
+SWITCH_RATE = 200.0
+SWITCH_REQUESTS = 100_000
+START_SECONDS = 60.0
+RATIO = 0.9
+ADDED_MS = 3.0
+FIRST_SECONDS = 5.0
+
+
+class Versioned(nn.Module):
+    """Computes something, and returns its version for each row."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+        self.register_buffer("version", torch.tensor(float(version)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x) * 0 + self.version
+
+
+def measure(repeats: int) -> Iterator[Record]:
+    """Yield the records of serving."""
+    with tempfile.TemporaryDirectory(prefix="farandole-serving-") as name:
+        folder = Path(name)
+        # The hub of the bench has its homes elsewhere, so the endpoints get this folder by a variable.
+        with environment({"FARANDOLE_MODELS": str(folder)}):
+            for version in range(1, VERSIONS + 1):
+                save_model(Versioned(version), "bench", example=torch.ones(1, 16), onnx=True)
+            yield _throughput(folder, repeats)
+            with bench_hub(_profiles(folder)) as hub:
+                yield from _through_the_hub(hub, folder, repeats)
+            yield from _switched(folder)
+
+
+def _profiles(folder: Path) -> str:
+    return f'[[profile]]\nname = "bench"\ndescription = "bench"\nenvironment = {{ FARANDOLE_MODELS = "{folder}" }}\n'
+
+
+def _throughput(folder: Path, repeats: int) -> Record:
+    pairs = []
+    with _server(folder) as ours, _bare(folder) as theirs:
+        for url in (ours, theirs):
+            asyncio.run(as_many_as_possible(url, 2.0))
+        for _ in range(repeats):
+            pairs.append(tuple(asyncio.run(as_many_as_possible(url, THROUGHPUT_SECONDS)) for url in (ours, theirs)))
+    return ratio_of_pairs(
+        "serving_ratio", pairs, limit=f">= {RATIO:g}", note="requests a second of ours : KServe alone"
+    )
+
+
+def _through_the_hub(hub: HubProcess, folder: Path, repeats: int) -> Iterator[Record]:
+    first, added = [], []
+    for _ in range(repeats):
+        endpoint = Endpoint.start("bench:1", progress=quiet)
+        try:
+            token = endpoint.token(days=1)
+            url = f"{hub.url}/user/bench/serve-bench/v2/models/bench/infer"
+            begun = time.perf_counter()
+            answer = requests.post(url, json=REQUEST, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+            answer.raise_for_status()
+            first.append(time.perf_counter() - begun)
+            through = asyncio.run(at_a_rate(url, RATE, RATE_REQUESTS, token))
+        finally:
+            endpoint.stop()
+        with _server(folder) as direct:
+            alone = asyncio.run(at_a_rate(direct, RATE, RATE_REQUESTS))
+        assert not through.failed + alone.failed, (through.failed + alone.failed)[0]
+        added.append(through.p95_ms() - alone.p95_ms())
+    yield median_of(
+        "serving_overhead_p95_ms", added, "ms", limit=f"<= {ADDED_MS:g}", note=f"at {RATE:g} requests a second"
+    )
+    yield median_of("serving_first_answer_seconds", first, "s", limit=f"<= {FIRST_SECONDS:g}")
+
+
+def _switched(folder: Path) -> Iterator[Record]:
+    """Yield the requests that failed or got a mixed answer while the version was switched ten times."""
+    with _server(folder) as url:
+        outcome, switches = asyncio.run(_load_and_switch(url))
+    note = (
+        f"{SWITCH_REQUESTS:,} requests at {SWITCH_RATE:g}/s, {switches} switches, versions {len(outcome.versions)}, "
+        + (f"median {1000 * median(outcome.seconds):.1f} ms, p95 {outcome.p95_ms():.1f} ms")
+    )
+    for name, count in (("serving_failed", len(outcome.failed)), ("serving_mixed", outcome.mixed)):
+        yield Record(name=name, value=count, unit="requests", runs=(count,), limit="<= 0", note=note)
+
+
+async def _load_and_switch(url: str) -> tuple[Outcome, int]:
+    loading = asyncio.create_task(at_a_rate(url, SWITCH_RATE, SWITCH_REQUESTS))
+    management = f"{url.partition('/v2/')[0]}/farandole/version"
+    pause, done = SWITCH_REQUESTS / SWITCH_RATE / VERSIONS, 0
+    for version in range(2, VERSIONS + 1):
+        await asyncio.sleep(pause)
+        answer = await asyncio.to_thread(requests.post, management, json={"model": f"bench:{version}"}, timeout=60)
+        answer.raise_for_status()
+        done += 1
+    return await loading, done
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    """Run an endpoint's process without a hub, and yield the URL for inference."""
+    port = free_port()
+    variables = {"JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{port}/", "FARANDOLE_MODELS": str(folder)}
+    command = [str(SERVING_PYTHON), "-m", "farandole.serving", "--no-login", "bench:1"]
+    with _running(command, variables, port) as url:
+        yield url
+
+
+@contextmanager
+def _bare(folder: Path) -> Iterator[str]:
+    port = free_port()
+    command = [str(SERVING_PYTHON), str(ROOT / "bench" / "serving" / "bare.py"), str(folder / "bench" / "1"), str(port)]
+    with _running(command, {}, port) as url:
+        yield url
+
+
+@contextmanager
+def _running(command: list[str], variables: dict[str, str], port: int) -> Iterator[str]:
+    url = f"http://127.0.0.1:{port}/v2/models/bench"
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=log, stderr=log)
+        try:
+            _wait_ready(process, url)
+            yield f"{url}/infer"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _wait_ready(process: subprocess.Popen[bytes], url: str) -> None:
+    give_up = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            if requests.get(f"{url}/ready", timeout=5).ok:
+                return
+        except requests.ConnectionError:
+            time.sleep(0.1)
+        if process.poll() is not None or time.monotonic() > give_up:
+            raise RuntimeError(f"the server did not answer at {url}")

@@ -1,0 +1,284 @@
+"""Endpoints on a real hub: a model is saved, served, called, replaced and shared."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import requests
+import torch
+import tritonclient.http
+from farandole import Endpoint
+from farandole.exceptions import (
+    EndpointError,
+    EndpointExistsError,
+    EndpointNotFoundError,
+    ModelInUseError,
+    QuotaError,
+    UsageError,
+)
+from farandole.models.store import ModelStore
+from farandole.ranks.models.save import save_model
+from jupyterhub.slugs import safe_slug
+from torch import nn
+
+from tests.clients.hosts import url_of
+
+USER = "ida"
+REVOKED_SECONDS = 10.0
+APP = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = f"{self.path} {self.headers.get('Authorization')} {self.headers.get('Cookie')}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+class Constant(nn.Module):
+    """Returns its version for each row, so that an answer shows which version computed it."""
+
+    def __init__(self, version):
+        super().__init__()
+        self.version = nn.Parameter(torch.tensor(float(version)))
+
+    def forward(self, x):
+        return x.sum(1, keepdim=True) * 0 + self.version
+
+
+@pytest.fixture(scope="module")
+def store(hub):
+    """The model store in the home of the user, with three versions of a model."""
+    folder = hub.state / "homes" / safe_slug(USER) / "farandole" / "models"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FARANDOLE_MODELS", str(folder))
+        for version in (1, 2, 3):
+            save_model(Constant(version), "constant", example=torch.ones(1, 4))
+        save_model(nn.Linear(4, 2), "plain")
+        yield ModelStore()
+
+
+@pytest.fixture(scope="module")
+def where(hub):
+    return {"hub_url": hub.url, "token": hub.token_for(USER)}
+
+
+@pytest.fixture(scope="module")
+def endpoint(store, where):
+    """An endpoint that serves version 1 of the model."""
+    found = Endpoint.start("constant:1", store=store, progress=len, **where)
+    yield found
+    found.stop()
+
+
+def headers(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def call(hub, endpoint, token, rows=1):
+    body = {"inputs": [{"name": "x", "shape": [rows, 4], "datatype": "FP32", "data": [1.0] * 4 * rows}]}
+    url = url_of(hub.url, f"/user/{USER}/serve-{endpoint.name}/v2/models/constant/infer")
+    return requests.post(url, json=body, headers=headers(token), timeout=30)
+
+
+def test_an_endpoint_answers_the_example_of_its_model(endpoint):
+    assert endpoint.infer(x=np.ones((3, 4)))["output"].tolist() == [[1.0]] * 3
+    status = endpoint.status()
+    assert (status.model, status.version, status.ready) == ("constant", 1, True)
+    assert status.url.endswith(f"/user/{USER}/serve-constant/")
+    assert [one.name for one in Endpoint.all(**{"hub_url": endpoint._where[0], "token": endpoint._where[1]})] == [
+        "constant"
+    ]
+
+
+def test_a_client_of_the_protocol_understands_it(hub, endpoint):
+    client = tritonclient.http.InferenceServerClient(f"{hub.url.partition('//')[2]}/user/{USER}/serve-constant")
+    token = endpoint.token(days=1)
+    assert client.is_server_live(headers=headers(token))
+    assert client.is_server_ready(headers=headers(token))
+    assert client.is_model_ready("constant", headers=headers(token))
+    metadata = client.get_model_metadata("constant", headers=headers(token))
+    assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+    for binary in (True, False):
+        given = tritonclient.http.InferInput("x", [2, 4], "FP32")
+        given.set_data_from_numpy(np.ones((2, 4), np.float32), binary_data=binary)
+        wanted = [tritonclient.http.InferRequestedOutput("output", binary_data=binary)]
+        answer = client.infer("constant", [given], outputs=wanted, headers=headers(token))
+        assert answer.as_numpy("output").tolist() == [[1.0], [1.0]]
+        assert answer.get_response()["model_version"] == "1"
+
+
+def test_versions_are_switched_while_requests_are_answered(hub, endpoint, store):
+    token, found, stop = endpoint.token(days=1), [], threading.Event()
+
+    def keep_calling():
+        while not stop.is_set():
+            answer = call(hub, endpoint, token, rows=2)
+            body = answer.json()
+            found.append((answer.status_code, body.get("model_version"), body.get("outputs", [{}])[0].get("data")))
+
+    threads = [threading.Thread(target=keep_calling) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for version in (2, 3, 1, 2):
+        endpoint.switch(f"constant:{version}", store=store)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert len(found) > 50
+    assert {status for status, _, _ in found} == {200}
+    assert all(data == [float(version)] * 2 for _, version, data in found)
+    assert endpoint.status().version == 2
+    with pytest.raises(ModelInUseError, match="constant:2 is being served"):
+        store.remove("constant:2")
+    endpoint.switch("constant:1", store=store)
+
+
+def test_a_wrong_switch_keeps_the_version(endpoint, store):
+    with pytest.raises(EndpointError, match="plain:1 was saved without an example"):
+        endpoint.switch("plain:1", store=store)
+    assert endpoint.infer(x=np.ones((1, 4)))["output"].tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": np.ones((1, 3))}, r"400: the input 'x' has the shape \[1, 3\]; expected x: FP32 \[-1, 4\]"),
+        ({"y": np.ones((1, 4))}, r"400: there is no input 'y'; expected x: FP32 \[-1, 4\]"),
+        ({"x": np.full((1, 4), np.nan)}, "400"),
+        ({"x": np.ones((0, 4))}, "400: the inputs have no rows"),
+    ],
+)
+def test_wrong_inputs_are_named_with_what_is_expected(endpoint, inputs, message):
+    with pytest.raises(EndpointError, match=message):
+        endpoint.infer(**inputs)
+
+
+def test_a_large_body_is_refused(hub, endpoint):
+    url = url_of(hub.url, f"/user/{USER}/serve-constant/v2/models/constant/infer")
+    answer = requests.post(url, data=b" " * 50_000_000, headers=headers(endpoint.token(days=1)), timeout=60)
+    assert answer.status_code == 413
+    assert "a request may have 32 MiB" in answer.json()["error"]
+
+
+def test_only_tokens_for_the_endpoint_are_admitted(hub, endpoint, store, where):
+    token = endpoint.token(days=1)
+    assert call(hub, endpoint, token).status_code == 200
+    for other in (
+        "",
+        "unknown",
+        hub.token_for("eve"),
+        hub.token_for("eve", ["access:servers!server=eve/serve-constant"]),
+    ):
+        assert call(hub, endpoint, other).status_code == 403, other
+    second = Endpoint.start("constant:1", name="second", store=store, progress=len, **where)
+    try:
+        assert call(hub, second, token).status_code == 403
+        assert call(hub, endpoint, second.token(days=1)).status_code == 403
+    finally:
+        second.stop()
+
+
+def test_a_token_of_a_caller_changes_nothing(hub, endpoint):
+    token = endpoint.token(days=1)
+    answer = hub.api(token, "POST", f"/user/{USER}/serve-constant/farandole/version", {"model": "constant:2"})
+    assert answer.status_code == 403
+    own = f"/hub/api/farandole/users/{USER}/servers/serve-constant"
+    for method, path in (("POST", "tokens"), ("GET", "shares"), ("PUT", "shares/eve")):
+        assert hub.api(token, method, f"{own}/{path}", {}).status_code == 403, path
+    assert hub.api(token, "DELETE", f"/hub/api/users/{USER}/servers/serve-constant").status_code in {403, 404}
+
+
+def test_an_expired_or_revoked_token_stops_working(hub, endpoint):
+    token = endpoint.token(days=3 / 86_400)
+    assert call(hub, endpoint, token).status_code == 200
+    until_refused(hub, endpoint, token, 3 + REVOKED_SECONDS)
+    token = endpoint.token(days=1)
+    assert call(hub, endpoint, token).status_code == 200
+    admin = hub.browser(USER)
+    revoke(hub, admin, "Callers of serve-constant")
+    until_refused(hub, endpoint, token, REVOKED_SECONDS)
+
+
+def revoke(hub, browser, note):
+    """Revoke all tokens with a note, as the hub's Token page does."""
+    token = browser.make_token(["tokens"])
+    found = hub.api(token, "GET", f"/hub/api/users/{USER}/tokens").json()["api_tokens"]
+    for one in found:
+        if one["note"] == note:
+            assert hub.api(token, "DELETE", f"/hub/api/users/{USER}/tokens/{one['id']}").status_code == 204
+
+
+def until_refused(hub, endpoint, token, seconds):
+    since = time.monotonic()
+    while call(hub, endpoint, token).status_code != 403:
+        assert time.monotonic() - since < seconds
+        time.sleep(0.2)
+
+
+def test_an_endpoint_is_shared_with_another_user(hub, endpoint):
+    scopes = [f"access:servers!server={USER}/serve-constant"]
+    guest = hub.browser("gus")
+    endpoint.share("gus")
+    assert endpoint.shares == ["gus"]
+    token = guest.make_token(scopes)
+    assert call(hub, endpoint, token).status_code == 200
+    endpoint.unshare("gus")
+    assert endpoint.shares == []
+    until_refused(hub, endpoint, token, REVOKED_SECONDS)
+    with pytest.raises(Exception, match="There is no user 'nobody' who has logged in here"):
+        endpoint.share("nobody")
+
+
+def test_names_are_checked_before_a_server_is_started(endpoint, store, where):
+    with pytest.raises(EndpointExistsError, match="there is an endpoint 'constant'"):
+        Endpoint.start("constant:2", store=store, progress=len, **where)
+    with pytest.raises(EndpointNotFoundError, match="there is no endpoint 'other'; running: constant"):
+        Endpoint("other", **where).stop()
+    with pytest.raises(UsageError, match="cannot be an endpoint's name"):
+        Endpoint("No", **where)
+    with pytest.raises(UsageError, match="give one of them"):
+        Endpoint.start(store=store, **where)
+
+
+def test_a_user_has_a_largest_number_of_endpoints(endpoint, store, where):
+    others = [Endpoint.start("constant:1", name=f"more-{n}", store=store, progress=len, **where) for n in range(3)]
+    try:
+        with pytest.raises(QuotaError, match="You have 4 endpoints and this hub allows 4 for each user"):
+            Endpoint.start("constant:1", name="one-more", store=store, progress=len, **where)
+    finally:
+        for other in others:
+            other.stop()
+
+
+def test_a_command_runs_behind_the_login(hub, where, tmp_path):
+    script = tmp_path / "app.py"
+    script.write_text(APP)
+    app = Endpoint.start(command=["python", str(script)], name="app", progress=len, **where)
+    try:
+        token = app.token(days=1)
+        path = f"/user/{USER}/serve-app/hello?x=1"
+        assert hub.api("unknown", "GET", path).status_code in {302, 403}
+        answer = hub.api(token, "GET", path)
+        assert (answer.status_code, answer.text) == (200, "/hello?x=1 None None")
+        upgrade = {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "eA==",
+        }
+        refused = requests.get(url_of(hub.url, path), headers=upgrade, timeout=30)
+        assert refused.status_code == 403
+    finally:
+        app.stop()
+
+
+def test_an_endpoint_outlives_the_notebook_of_its_user(hub, endpoint):
+    hub.start_notebook(USER)
+    token = hub.token_for(USER)
+    assert hub.api(token, "DELETE", f"/hub/api/users/{USER}/server").status_code in {202, 204}
+    assert endpoint.infer(x=np.ones((1, 4)))["output"].tolist() == [[1.0]]

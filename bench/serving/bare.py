@@ -18,7 +18,9 @@ class Bare(Model):
         self.session = onnxruntime.InferenceSession(folder / "model.onnx", options)
         self.ready = True
 
-    def predict(self, payload: InferRequest, headers: object = None, response_headers: object = None) -> InferResponse:
+    def predict(
+        self, payload: InferRequest, _headers: object = None, _response_headers: object = None
+    ) -> InferResponse:
         inputs = {one.name: one.as_numpy() for one in payload.inputs}
         [found] = self.session.run(None, inputs)
         output = InferOutput(name="output", shape=list(found.shape), datatype="FP32", data=found)

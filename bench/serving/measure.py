@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import requests
 import torch
 from farandole import Endpoint
-from farandole.models.store import ModelStore
 from farandole.ranks.models.save import save_model
 from torch import nn
 
@@ -78,7 +77,8 @@ def _throughput(folder: Path, repeats: int) -> Record:
         for url in (ours, theirs):
             asyncio.run(as_many_as_possible(url, 2.0))
         for _ in range(repeats):
-            pairs.append(tuple(asyncio.run(as_many_as_possible(url, THROUGHPUT_SECONDS)) for url in (ours, theirs)))
+            ours_now, theirs_now = (asyncio.run(as_many_as_possible(url, THROUGHPUT_SECONDS)) for url in (ours, theirs))
+            pairs.append((ours_now, theirs_now))
     return ratio_of_pairs(
         "serving_ratio", pairs, limit=f">= {RATIO:g}", note="requests a second of ours : KServe alone"
     )
@@ -113,8 +113,8 @@ def _switched(folder: Path) -> Iterator[Record]:
     with _server(folder) as url:
         outcome, switches = asyncio.run(_load_and_switch(url))
     note = (
-        f"{SWITCH_REQUESTS:,} requests at {SWITCH_RATE:g}/s, {switches} switches, versions {len(outcome.versions)}, "
-        + (f"median {1000 * median(outcome.seconds):.1f} ms, p95 {outcome.p95_ms():.1f} ms")
+        f"{SWITCH_REQUESTS:,} requests at {SWITCH_RATE:g}/s, {switches} switches, {len(outcome.versions)} versions, "
+        f"median {1000 * median(outcome.seconds):.1f} ms, p95 {outcome.p95_ms():.1f} ms"
     )
     for name, count in (("serving_failed", len(outcome.failed)), ("serving_mixed", outcome.mixed)):
         yield Record(name=name, value=count, unit="requests", runs=(count,), limit="<= 0", note=note)

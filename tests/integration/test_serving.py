@@ -90,9 +90,7 @@ def test_an_endpoint_answers_the_example_of_its_model(endpoint):
     status = endpoint.status()
     assert (status.model, status.version, status.ready) == ("constant", 1, True)
     assert status.url.endswith(f"/user/{USER}/serve-constant/")
-    assert [one.name for one in Endpoint.all(**{"hub_url": endpoint._where[0], "token": endpoint._where[1]})] == [
-        "constant"
-    ]
+    assert [one.name for one in Endpoint.all(hub_url=endpoint._where[0], token=endpoint._where[1])] == ["constant"]
 
 
 def test_a_client_of_the_protocol_understands_it(hub, endpoint):

@@ -81,7 +81,7 @@ def test_no_pickle_is_read(store, info, tmp_path, member):
     assert not planted.exists()
     # torch itself would run it.
     if member == "data/sample_inputs/model.pt":
-        with pytest.raises(Exception):  # noqa: B017, PT011 - what torch makes of it
+        with pytest.raises(Exception):  # noqa: B017 - what torch makes of it
             torch.export.load(program)
 
 

@@ -16,7 +16,7 @@ SAVE_SECONDS = 600.0
 async def save_model(core: ClusterCore, progress: Progress, run_id: str, request: dict[str, Any]) -> str:
     """Save the model in a variable of rank 0, and return its version.
 
-    ``request`` has the arguments ``model``, ``name`` and ``example`` of `Run.save_model`, and ``options`` with the others.
+    ``request`` has ``model``, ``name`` and ``example`` of `Run.save_model`, and ``options`` with its other arguments.
     """
     call = rank_calls.save_variable(run_id=run_id, **request)
     async with core.cell(progress):

@@ -10,7 +10,7 @@ CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
 # Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them.
 SELECT := not release
 LAB := extension/labextension
-WIRE := extension/farandole/server/panel/wire.py extension/farandole/server/panel/wire_routes.py
+WIRE := $(wildcard extension/farandole/server/panel/wire*.py)
 LAB_SOURCES := $(WIRE) $(shell find $(LAB) -type f -not -path "*/node_modules/*" -not -path "*/lib/*" -not -path "*/test/*" -not -name wire.ts)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)

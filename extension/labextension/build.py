@@ -28,10 +28,12 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fara
 SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "src", "style", "schema")
 KEPT = 5
 
+WIRE = ("wire_resources.py", "wire_endpoints.py", "wire.py", "wire_routes.py")
+
 
 def write_types() -> None:
     """Write the TypeScript types of the messages between server and page, unless they are up to date."""
-    sources = [(PACKAGE / "server" / "panel" / name).read_text() for name in ("wire.py", "wire_routes.py")]
+    sources = [(PACKAGE / "server" / "panel" / name).read_text() for name in WIRE]
     types, target = typescript(*sources), HERE / "src" / "wire.ts"
     if not target.exists() or target.read_text() != types:
         target.write_text(types)

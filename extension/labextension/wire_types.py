@@ -10,7 +10,7 @@ NAMES = {"str": "string", "int": "number", "float": "number", "bool": "boolean",
 
 def typescript(*sources: str) -> str:
     """Return the TypeScript types for the sources of Python modules with only typed dictionaries and type aliases."""
-    lines = ["/** Written by build.py from server/panel/wire.py and wire_routes.py. */", ""]
+    lines = ["/** Written by build.py from the modules wire*.py in server/panel. */", ""]
     for node in (node for source in sources for node in ast.parse(source).body):
         match node:
             case ast.ClassDef(name=name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from farandole.driver.workers.worker import REQUEST_TIMEOUT, Progress
 from farandole.exceptions import EndpointError, EndpointNotFoundError, FarandoleError
 from farandole.protocol import ENDPOINT_PREFIX
 
+STATUS_TIMEOUT = aiohttp.ClientTimeout(total=5)
 SWITCH_TIMEOUT = aiohttp.ClientTimeout(total=600)
 """Loading a large model takes minutes."""
 
@@ -42,9 +44,18 @@ class EndpointStatus:
     version: int = 0
     command: tuple[str, ...] = ()
     ready: bool = False
-    requests_per_second: float = 0.0
-    errors: int = 0
+    requests_per_second: float | None = None
+    errors: int | None = None
     p95_ms: float | None = None
+
+
+def endpoints_among(servers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return those of the hub's models of servers that are endpoints, by the name of the endpoint."""
+    return {
+        name.removeprefix(ENDPOINT_PREFIX): model
+        for name, model in servers.items()
+        if (model.get("user_options") or {}).get("role") == "endpoint"
+    }
 
 
 class EndpointClient:
@@ -69,12 +80,7 @@ class EndpointClient:
 
     async def servers(self) -> dict[str, dict[str, Any]]:
         """Return the hub's models of the endpoints that run, start or stop, by the name of the endpoint."""
-        servers = await self._hub.servers()
-        return {
-            name.removeprefix(ENDPOINT_PREFIX): model
-            for name, model in servers.items()
-            if (model.get("user_options") or {}).get("role") == "endpoint"
-        }
+        return endpoints_among(await self._hub.servers())
 
     async def start(self, name: str, options: dict[str, Any], *, progress: Progress, timeout: float) -> None:
         """Start an endpoint. If this fails, nothing of it is left."""
@@ -102,11 +108,11 @@ class EndpointClient:
 
     async def status(self, name: str) -> EndpointStatus:
         """Return what is known of an endpoint. Raises EndpointNotFoundError if there is none."""
-        return await self._status(name, await self._server(name))
+        return await self.status_of(name, await self._server(name))
 
     async def statuses(self) -> list[EndpointStatus]:
         """Return what is known of all endpoints, in alphabetical order."""
-        return [await self._status(name, server) for name, server in sorted((await self.servers()).items())]
+        return [await self.status_of(name, server) for name, server in sorted((await self.servers()).items())]
 
     async def switch(self, name: str, key: str) -> None:
         """Let an endpoint serve another version. Raises EndpointError if it refuses; it then serves the earlier one."""
@@ -141,7 +147,8 @@ class EndpointClient:
             )
         return servers[name]
 
-    async def _status(self, name: str, server: dict[str, Any]) -> EndpointStatus:
+    async def status_of(self, name: str, server: dict[str, Any]) -> EndpointStatus:
+        """Return what is known of an endpoint, given the hub's model of its server."""
         options = server.get("user_options") or {}
         model, _, version = str(options.get("model", "")).partition(":")
         known = EndpointStatus(
@@ -155,7 +162,7 @@ class EndpointClient:
         if not known.ready or not model:
             return known
         try:
-            found = await self._request(name, "GET", "farandole/status", server=server)
+            found = await self._request(name, "GET", "farandole/status", server=server, timeout=STATUS_TIMEOUT)
         except EndpointError:
             return known
         return replace(known, **{key: value for key, value in found.items() if key in vars(known)})

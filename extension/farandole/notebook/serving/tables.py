@@ -72,7 +72,8 @@ def _endpoint(one: EndpointStatus) -> tuple[str, ...]:
     serves = f"{one.model}:{one.version}" if one.model else " ".join(one.command)
     latency = "-" if one.p95_ms is None else f"{one.p95_ms:.1f} ms"
     state = "ready" if one.ready else "starting or stopping"
-    return one.name, serves, state, f"{one.requests_per_second:.1f}", str(one.errors), latency, one.url
+    rate = "-" if one.requests_per_second is None else f"{one.requests_per_second:.1f}"
+    return one.name, serves, state, rate, "-" if one.errors is None else str(one.errors), latency, one.url
 
 
 def _tensors(tensors: Sequence[object]) -> str:

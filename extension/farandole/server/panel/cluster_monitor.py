@@ -12,12 +12,14 @@ from typing import Any
 import aiohttp
 
 from farandole.driver.control.mailbox import driver_statuses
+from farandole.driver.endpoints.client import EndpointClient, EndpointStatus, endpoints_among
 from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
 from farandole.exceptions import HubError, WorkerStartError
 from farandole.server.panel import wire
 from farandole.server.panel.clusters import PendingAction, Server, Snapshot, WorkerAnswer
+from farandole.server.panel.wire_endpoints import Endpoint
 from farandole.server.worker.usage import UsageMeter
 
 HUB_SECONDS = 30.0
@@ -35,6 +37,7 @@ class ClusterMonitor:
         self.snapshot = Snapshot(pending=pending)
         self.workers = workers
         self.gpus: dict[str, dict[str, Any]] = {}
+        self.endpoints: list[Endpoint] = []
         self.notices: list[Notice] = []
         self.user: str | None = None
         self.error: str | None = None
@@ -115,7 +118,9 @@ class ClusterMonitor:
             await self.workers.close()
 
     async def _ask_hub(self, workers: HubWorkers) -> None:
-        servers = {name: model for name, model in (await workers.client.servers()).items() if WORKER_NAME.match(name)}
+        everything = await workers.client.servers()
+        await self._ask_endpoints(EndpointClient(workers.client), everything)
+        servers = {name: model for name, model in everything.items() if WORKER_NAME.match(name)}
         self.user = await workers.client.user()
         snapshot = self.snapshot
         snapshot.servers = dict(servers)
@@ -125,6 +130,10 @@ class ClusterMonitor:
             if _starts(server) and name not in self._following:
                 self._following[name] = asyncio.create_task(self._follow(workers, name), name=f"progress of {name}")
         await self._ask_seldom(workers, time.monotonic())
+
+    async def _ask_endpoints(self, client: EndpointClient, servers: Mapping[str, dict[str, Any]]) -> None:
+        there = sorted(endpoints_among(servers).items())
+        self.endpoints = [_endpoint(one) for one in await asyncio.gather(*(client.status_of(*one) for one in there))]
 
     async def _ask_seldom(self, workers: HubWorkers, now: float) -> None:
         if now >= self._read_notices_at:
@@ -177,6 +186,20 @@ class ClusterMonitor:
         except (WorkerStartError, TimeoutError):
             return
         self.snapshot.answers[name] = WorkerAnswer(status=answer, time=time.time())
+
+
+def _endpoint(status: EndpointStatus) -> Endpoint:
+    return {
+        "name": status.name,
+        "url": status.url,
+        "model": status.model or None,
+        "version": status.version or None,
+        "command": " ".join(status.command) or None,
+        "ready": status.ready,
+        "requests_per_second": status.requests_per_second,
+        "errors": status.errors,
+        "p95_ms": status.p95_ms,
+    }
 
 
 def _notice(notice: Notice) -> wire.HubNotice:

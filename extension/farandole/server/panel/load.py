@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, logs, runs, table, templates
+from farandole.server.panel.routes import clusters, endpoints, logs, runs, table, templates
 from farandole.server.panel.routes.stream import EventsHandler
 from farandole.server.panel.table.deletion import remove_leftovers
 
@@ -30,6 +30,9 @@ def add_panel(serverapp: ServerApp) -> Panel:
         ("clusters", clusters.ClustersHandler),
         (f"clusters/{SEGMENT}", clusters.ClusterHandler),
         (f"clusters/{SEGMENT}/workers/{SEGMENT}/log", clusters.WorkerLogHandler),
+        (f"endpoints/{SEGMENT}", endpoints.EndpointHandler),
+        (f"endpoints/{SEGMENT}/example", endpoints.ExampleHandler),
+        (f"endpoints/{SEGMENT}/infer", endpoints.InferHandler),
         ("table", table.TableHandler),
         ("runs", runs.RunsHandler),
         (f"runs/{SEGMENT}", table.ChangeableRunHandler),

@@ -17,7 +17,7 @@ import aiohttp
 from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import NoClusterError
 from farandole.runs.store import RunStore
-from farandole.server.panel import wire, wire_routes
+from farandole.server.panel import wire, wire_resources, wire_routes
 from farandole.server.panel.actions import Actions
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
@@ -55,7 +55,7 @@ class Panel:
         self.index = RunIndex(self.store.folder, root)
         self.charts = Charts()
         self.table = Table(self.index, self.charts)
-        self.topics = {kind: Topic() for kind in ("clusters", "resources", "runs")}
+        self.topics = {kind: Topic() for kind in ("clusters", "endpoints", "resources", "runs")}
         self.changed = asyncio.Event()
         """An event that is set on the next change and then replaced with a new event."""
         # The hub passes the profiles and limits in the environment of a notebook server.
@@ -112,7 +112,13 @@ class Panel:
     async def state(self) -> wire_routes.State:
         """Return the complete state, which a page needs when it is opened."""
         resources, page = self.resources(), await self.runs()
-        return {"hub": self.monitor.hub, "resources": resources, "clusters": self.clusters(), "runs": page}
+        return {
+            "hub": self.monitor.hub,
+            "resources": resources,
+            "clusters": self.clusters(),
+            "endpoints": self.monitor.endpoints,
+            "runs": page,
+        }
 
     def clusters(self) -> list[wire.Cluster]:
         """Return the latest state of all clusters."""
@@ -122,7 +128,7 @@ class Panel:
         """Return the newest runs and all active runs."""
         return await asyncio.to_thread(self.index.newest, self.monitor.snapshot.active_runs())
 
-    def resources(self) -> wire.Resources:
+    def resources(self) -> wire_resources.Resources:
         """Return the profiles, GPUs, limits and backends that are available for clusters."""
         gpus = self.monitor.gpus
         return {
@@ -148,6 +154,7 @@ class Panel:
         """Update the messages about clusters and resources, and notify the pages."""
         there = self.clusters()
         self._publish("clusters", {"kind": "clusters", "hub": self.monitor.hub, "clusters": there})
+        self._publish("endpoints", {"kind": "endpoints", "endpoints": self.monitor.endpoints})
         self._publish("resources", {"kind": "resources", "resources": self.resources()})
         self.notify_pages()
 
@@ -244,15 +251,15 @@ class Panel:
         self._publish("runs", message, json.dumps([said, page["total"]]))
 
 
-def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire.Profile:
+def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire_resources.Profile:
     classes = [counts for name, counts in gpus.items() if profile["gpu_class"] in {None, name}]
     counted = bool(profile["gpus"] and classes)
     known = {key: profile[key] for key in PROFILE_KEYS}
     free = {f"gpus_{key}": sum(counts[key] for counts in classes) if counted else None for key in ("free", "total")}
-    return cast("wire.Profile", {**known, **free})
+    return cast("wire_resources.Profile", {**known, **free})
 
 
-def _gpu_class(name: str, counts: dict[str, Any]) -> wire.GpuClass:
+def _gpu_class(name: str, counts: dict[str, Any]) -> wire_resources.GpuClass:
     return {
         "name": name,
         "total": counts["total"],

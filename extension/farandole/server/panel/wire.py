@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, TypedDict
 
+from farandole.server.panel.wire_endpoints import EndpointsMessage
+from farandole.server.panel.wire_resources import Resources
+
 WorkerState: TypeAlias = Literal["starting", "ready", "stopping"]
 ClusterState: TypeAlias = Literal["starting", "ready", "stopping", "failed"]
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "interrupted", "lost"]
@@ -120,54 +123,6 @@ class Hub(TypedDict):
     user: str | None
     error: str | None
     notices: list[HubNotice]
-
-
-class Profile(TypedDict):
-    """A server profile set by the admin. ``gpus_free`` and ``gpus_total`` count the GPUs of the profile's class."""
-
-    name: str
-    description: str
-    ranks: int
-    cpus: float | None
-    memory: str | None
-    gpus: int
-    gpu_class: str | None
-    gpus_free: int | None
-    gpus_total: int | None
-
-
-class Holder(TypedDict):
-    """A user, and how many GPUs of a class this user's servers hold."""
-
-    user: str
-    count: int
-
-
-class GpuClass(TypedDict):
-    """The hub's GPUs of one class. ``waiting`` is the number of servers in the queue for these GPUs."""
-
-    name: str
-    total: int
-    free: int
-    waiting: int
-    held: list[Holder]
-
-
-class Quota(TypedDict):
-    """The user's current number of workers, and the user's limits. A limit is null if the hub does not set it."""
-
-    workers: int
-    workers_max: int | None
-    ranks_per_worker_max: int | None
-
-
-class Resources(TypedDict):
-    """The profiles, GPUs, limits and backends that are available for clusters."""
-
-    profiles: list[Profile]
-    gpus: list[GpuClass]
-    quota: Quota
-    backends: list[str]
 
 
 class RunBasics(TypedDict):
@@ -397,4 +352,6 @@ class Beat(TypedDict):
 
 
 RunNews: TypeAlias = RunMessage | FollowedMessage
-Message: TypeAlias = ClustersMessage | ResourcesMessage | RunsMessage | RunNews | LogMessage | ProblemMessage | Beat
+Message: TypeAlias = (
+    ClustersMessage | EndpointsMessage | ResourcesMessage | RunsMessage | RunNews | LogMessage | ProblemMessage | Beat
+)

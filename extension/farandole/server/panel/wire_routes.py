@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypedDict
 
-from farandole.server.panel.wire import Cluster, Hub, Resources, RunSummary, RunView, Series
+from farandole.server.panel.wire import Cluster, Hub, RunSummary, RunView, Series
+from farandole.server.panel.wire_endpoints import Endpoint
+from farandole.server.panel.wire_resources import Resources
 
 ConfigValue: TypeAlias = str | float | bool | None
 
@@ -23,6 +25,7 @@ class State(TypedDict):
     hub: Hub | None
     resources: Resources
     clusters: list[Cluster]
+    endpoints: list[Endpoint]
     runs: RunPage
 
 

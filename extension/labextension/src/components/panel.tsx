@@ -1,4 +1,4 @@
-/** The content of the panel, which is three tabs and messages about problems. */
+/** The content of the panel, which is four tabs and messages about problems. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { useCallback, useEffect, useId, useState, type KeyboardEvent, type JSX } from "react";
@@ -7,12 +7,13 @@ import type { NavigationRequest } from "../state/model";
 import type { ConnectionFailure } from "../state/reducer";
 import { Clusters } from "./clusters/clusters";
 import { usePanelContext, usePanelState, useSubscription } from "./context";
+import { Endpoints } from "./endpoints";
 import { Gpus } from "./gpus";
 import { useSessionState } from "../hooks";
 import { Note } from "./parts";
 import { Runs } from "./runs/runs";
 
-const TABS = ["clusters", "runs", "gpus"] as const;
+const TABS = ["clusters", "runs", "endpoints", "gpus"] as const;
 type Tab = (typeof TABS)[number];
 
 export function Panel(): JSX.Element {
@@ -48,6 +49,7 @@ export function Panel(): JSX.Element {
       <div className="fd-tabpanel" role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${tab}`} tabIndex={-1}>
         {tab === "clusters" && <Clusters starting={starting} setStarting={setStarting} />}
         {tab === "runs" && <Runs id={run} focus={opened} open={open} />}
+        {tab === "endpoints" && <Endpoints />}
         {tab === "gpus" && <Gpus />}
       </div>
     </>
@@ -56,7 +58,12 @@ export function Panel(): JSX.Element {
 
 function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) => void }): JSX.Element {
   const { trans } = usePanelContext();
-  const words: Record<Tab, string> = { clusters: trans.__("Clusters"), runs: trans.__("Runs"), gpus: trans.__("GPUs") };
+  const words: Record<Tab, string> = {
+    clusters: trans.__("Clusters"),
+    runs: trans.__("Runs"),
+    endpoints: trans.__("Endpoints"),
+    gpus: trans.__("GPUs"),
+  };
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const next = step && TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];

@@ -35,6 +35,20 @@ export class Api {
     return this.request<wire.Cluster | null>("DELETE", path);
   }
 
+  async stopEndpoint(name: string): Promise<true> {
+    await this.request<null>("DELETE", endpointPath(name));
+    return true;
+  }
+
+  /** Return a request that the model of an endpoint accepts. */
+  endpointExample(name: string): Promise<wire.EndpointRequest> {
+    return this.request<wire.EndpointRequest>("GET", `${endpointPath(name)}/example`);
+  }
+
+  callEndpoint(name: string, request: wire.EndpointRequest): Promise<wire.EndpointAnswer> {
+    return this.request<wire.EndpointAnswer>("POST", `${endpointPath(name)}/infer`, request);
+  }
+
   runs(filter: Filter, offset: number, limit: number): Promise<wire.RunPage> {
     return this.request<wire.RunPage>("GET", `runs?${new URLSearchParams(query(filter, offset, limit)).toString()}`);
   }
@@ -140,6 +154,10 @@ export class Api {
     if (!response.ok) throw new RequestError(problemOf(response, text), response.status);
     return JSON.parse(text) as T;
   }
+}
+
+function endpointPath(name: string): string {
+  return `endpoints/${encodeURIComponent(name)}`;
 }
 
 function logPath(id: string, rank: number): string {

@@ -1,7 +1,17 @@
 /** The state of the page, and the functions that compute the next state after a message from the server. */
 
 import type { ConnectionState } from "../net/stream";
-import type { Cluster, FollowedMessage, Hub, Message, Problem, Resources, RunMessage, RunSummary } from "../wire";
+import type {
+  Cluster,
+  Endpoint,
+  FollowedMessage,
+  Hub,
+  Message,
+  Problem,
+  Resources,
+  RunMessage,
+  RunSummary,
+} from "../wire";
 import { append, logKey, type Log } from "./logs";
 import type { dropped } from "./subscriptions";
 
@@ -15,8 +25,9 @@ export interface PanelState {
   readonly connection: ConnectionState;
   readonly failure: ConnectionFailure | null;
   readonly hub: Hub | null;
-  /** Null until the server has sent the clusters. The same applies to `resources` and `runs`. */
+  /** Null until the server has sent the clusters. The same applies to `endpoints`, `resources` and `runs`. */
   readonly clusters: readonly Cluster[] | null;
+  readonly endpoints: readonly Endpoint[] | null;
   readonly resources: Resources | null;
   readonly runs: readonly RunSummary[] | null;
   readonly total: number;
@@ -34,6 +45,7 @@ export const EMPTY: PanelState = {
   failure: null,
   hub: null,
   clusters: null,
+  endpoints: null,
   resources: null,
   runs: null,
   total: 0,
@@ -49,6 +61,8 @@ export function reduce(state: PanelState, message: Message, now: number): PanelS
   switch (message.kind) {
     case "clusters":
       return { ...state, hub: message.hub, clusters: message.clusters };
+    case "endpoints":
+      return { ...state, endpoints: message.endpoints };
     case "resources":
       return { ...state, resources: message.resources };
     case "runs":

@@ -28,7 +28,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fara
 SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "src", "style", "schema")
 KEPT = 5
 
-WIRE = ("wire_resources.py", "wire_endpoints.py", "wire.py", "wire_routes.py")
+WIRE = ("wire_hub.py", "wire.py", "wire_routes.py")
 
 
 def write_types() -> None:

@@ -17,9 +17,8 @@ from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
 from farandole.exceptions import HubError, WorkerStartError
-from farandole.server.panel import wire
 from farandole.server.panel.clusters import PendingAction, Server, Snapshot, WorkerAnswer
-from farandole.server.panel.wire_endpoints import Endpoint
+from farandole.server.panel.wire_hub import Endpoint, Hub, HubNotice
 from farandole.server.worker.usage import UsageMeter
 
 HUB_SECONDS = 30.0
@@ -50,7 +49,7 @@ class ClusterMonitor:
         self._meter = UsageMeter()
 
     @property
-    def hub(self) -> wire.Hub | None:
+    def hub(self) -> Hub | None:
         """The hub's latest state, or None if there is no hub."""
         notices = [_notice(notice) for notice in self.notices]
         return None if self.workers is None else {"user": self.user, "error": self.error, "notices": notices}
@@ -202,7 +201,7 @@ def _endpoint(status: EndpointStatus) -> Endpoint:
     }
 
 
-def _notice(notice: Notice) -> wire.HubNotice:
+def _notice(notice: Notice) -> HubNotice:
     return {"by": notice.by, "time": notice.at, "text": notice.text, "servers": list(notice.servers)}
 
 

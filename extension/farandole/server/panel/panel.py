@@ -17,7 +17,7 @@ import aiohttp
 from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import NoClusterError
 from farandole.runs.store import RunStore
-from farandole.server.panel import wire, wire_resources, wire_routes
+from farandole.server.panel import wire, wire_hub, wire_routes
 from farandole.server.panel.actions import Actions
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
@@ -128,7 +128,7 @@ class Panel:
         """Return the newest runs and all active runs."""
         return await asyncio.to_thread(self.index.newest, self.monitor.snapshot.active_runs())
 
-    def resources(self) -> wire_resources.Resources:
+    def resources(self) -> wire_hub.Resources:
         """Return the profiles, GPUs, limits and backends that are available for clusters."""
         gpus = self.monitor.gpus
         return {
@@ -251,15 +251,15 @@ class Panel:
         self._publish("runs", message, json.dumps([said, page["total"]]))
 
 
-def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire_resources.Profile:
+def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire_hub.Profile:
     classes = [counts for name, counts in gpus.items() if profile["gpu_class"] in {None, name}]
     counted = bool(profile["gpus"] and classes)
     known = {key: profile[key] for key in PROFILE_KEYS}
     free = {f"gpus_{key}": sum(counts[key] for counts in classes) if counted else None for key in ("free", "total")}
-    return cast("wire_resources.Profile", {**known, **free})
+    return cast("wire_hub.Profile", {**known, **free})
 
 
-def _gpu_class(name: str, counts: dict[str, Any]) -> wire_resources.GpuClass:
+def _gpu_class(name: str, counts: dict[str, Any]) -> wire_hub.GpuClass:
     return {
         "name": name,
         "total": counts["total"],

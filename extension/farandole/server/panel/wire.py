@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, TypedDict
 
-from farandole.server.panel.wire_endpoints import EndpointsMessage
-from farandole.server.panel.wire_resources import Resources
+from farandole.server.panel.wire_hub import Endpoint, Hub, Resources
 
 WorkerState: TypeAlias = Literal["starting", "ready", "stopping"]
 ClusterState: TypeAlias = Literal["starting", "ready", "stopping", "failed"]
@@ -106,23 +105,6 @@ class Cluster(TypedDict):
     workers: list[Worker]
     lead: Lead | None
     runs: list[str]
-
-
-class HubNotice(TypedDict):
-    """A message from an operator of the hub, or why ``servers`` were stopped. A notebook server's name is empty."""
-
-    by: str
-    time: float
-    text: str
-    servers: list[str]
-
-
-class Hub(TypedDict):
-    """The user on the hub, with notices, newest first. ``error`` says why the hub cannot be reached, null if it can."""
-
-    user: str | None
-    error: str | None
-    notices: list[HubNotice]
 
 
 class RunBasics(TypedDict):
@@ -289,6 +271,13 @@ class ClustersMessage(TypedDict):
     kind: Literal["clusters"]
     hub: Hub | None
     clusters: list[Cluster]
+
+
+class EndpointsMessage(TypedDict):
+    """The current state of all endpoints."""
+
+    kind: Literal["endpoints"]
+    endpoints: list[Endpoint]
 
 
 class ResourcesMessage(TypedDict):

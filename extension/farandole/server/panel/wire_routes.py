@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypedDict
 
-from farandole.server.panel.wire import Cluster, Hub, RunSummary, RunView, Series
-from farandole.server.panel.wire_endpoints import Endpoint
-from farandole.server.panel.wire_resources import Resources
+from farandole.server.panel.wire import Cluster, RunSummary, RunView, Series
+from farandole.server.panel.wire_hub import Endpoint, Hub, Resources
 
 ConfigValue: TypeAlias = str | float | bool | None
 
@@ -180,3 +179,16 @@ class CreatedNotebook(TypedDict):
     """Response to ``POST templates/NAME``. ``path`` is relative to the server's root."""
 
     path: str
+
+
+class EndpointRequest(TypedDict):
+    """Response to ``GET endpoints/NAME/example``, and body of ``POST endpoints/NAME/infer``: JSON of the protocol."""
+
+    request: str
+
+
+class EndpointAnswer(TypedDict):
+    """Response to ``POST endpoints/NAME/infer``: what the endpoint has answered, as JSON, and how long it took."""
+
+    answer: str
+    seconds: float

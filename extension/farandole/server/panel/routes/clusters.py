@@ -21,7 +21,7 @@ from farandole.exceptions import FarandoleError, UsageError
 from farandole.reading import parse_json
 from farandole.runs.writer import strict_json
 from farandole.server.panel.clusters import cluster
-from farandole.server.panel.page import worker_log
+from farandole.server.panel.pages.page import worker_log
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import STATUS, RefusedError, problem
 from farandole.sizes import size_text

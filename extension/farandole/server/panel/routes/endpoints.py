@@ -13,7 +13,7 @@ from farandole.models.store import ModelStore
 from farandole.reading import parse_json, read_json, reason
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.routes.clusters import PanelHandler, requires, typed
-from farandole.server.panel.wire_endpoints import Endpoint
+from farandole.server.panel.wire_hub import Endpoint
 
 
 class EndpointHandler(PanelHandler):

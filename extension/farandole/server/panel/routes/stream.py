@@ -14,7 +14,7 @@ from farandole.exceptions import UsageError
 from farandole.reading import parse_json
 from farandole.runs.writer import strict_json
 from farandole.server.panel import wire
-from farandole.server.panel.page import Page
+from farandole.server.panel.pages.page import Page
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.routes.clusters import LONGEST_MESSAGE
 

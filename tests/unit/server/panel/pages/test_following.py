@@ -9,7 +9,7 @@ from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 from farandole.runs.view import view_of
 from farandole.server.panel import charts
-from farandole.server.panel.following import activity_of
+from farandole.server.panel.pages.following import activity_of
 from farandole.server.panel.runs import RunIndex
 
 LINE = "größer\n"

@@ -13,7 +13,7 @@ from farandole.exceptions import FarandoleError, RunNotFoundError, UsageError
 from farandole.protocol import is_rank
 from farandole.server.panel import wire
 from farandole.server.panel.files import read_log
-from farandole.server.panel.following import Following
+from farandole.server.panel.pages.following import Following
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import problem
 

@@ -1,8 +1,25 @@
-"""Types of the messages about profiles, GPUs and limits, in the manner of `wire`."""
+"""Types of what the hub has for the user: notices, profiles, GPUs, limits and endpoints. `wire` uses them."""
 
 from __future__ import annotations
 
 from typing import TypedDict
+
+
+class HubNotice(TypedDict):
+    """A message from an operator of the hub, or why ``servers`` were stopped. A notebook server's name is empty."""
+
+    by: str
+    time: float
+    text: str
+    servers: list[str]
+
+
+class Hub(TypedDict):
+    """The user on the hub, with notices, newest first. ``error`` says why the hub cannot be reached, null if it can."""
+
+    user: str | None
+    error: str | None
+    notices: list[HubNotice]
 
 
 class Profile(TypedDict):
@@ -51,3 +68,21 @@ class Resources(TypedDict):
     gpus: list[GpuClass]
     quota: Quota
     backends: list[str]
+
+
+class Endpoint(TypedDict):
+    """An endpoint. Without a ``model``, it runs ``command``.
+
+    ``url`` is for programs elsewhere. ``requests_per_second``, ``errors`` and ``p95_ms`` (95 % of the requests took at
+    most this many milliseconds) are those of the last minute, and null if they are unknown.
+    """
+
+    name: str
+    url: str
+    model: str | None
+    version: int | None
+    command: str | None
+    ready: bool
+    requests_per_second: float | None
+    errors: int | None
+    p95_ms: float | None

@@ -8,9 +8,10 @@ import math
 import pytest
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.store import RunStore
-from farandole.server.panel import following, wire
 from farandole.server.panel import page as pages
-from farandole.server.panel.page import Page
+from farandole.server.panel import wire
+from farandole.server.panel.pages import following
+from farandole.server.panel.pages.page import Page
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.runs import RunIndex
 

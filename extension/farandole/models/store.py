@@ -72,17 +72,6 @@ class ModelStore:
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
-    def list(self) -> list[ModelInfo]:
-        """Return all versions of all models, newest first. Skip a version that cannot be read, with a warning."""
-        found = []
-        for name in self.names():
-            for version in self._versions(name):
-                try:
-                    found.append(self._read(name, version))
-                except ModelDamagedError as error:
-                    warnings.warn(f"{error} It is left out.", stacklevel=2)
-        return sorted(found, key=lambda info: (info.created, str(info.name), info.version), reverse=True)
-
     def names(self) -> list[ModelName]:
         """Return the names of all models with at least one version, in alphabetical order, the user's own first."""
         owners = [("", self.folder), *((path.name, path / "models") for path in _folders(self._groups))]
@@ -174,6 +163,17 @@ class ModelStore:
             return ModelInfo.from_json(read_json(folder, INFO_FILE, SMALL_JSON_BYTES), name, folder)
         except (OSError, ValueError) as exc:
             raise ModelDamagedError(f"{name}:{version} cannot be read: {reason(exc)}.") from exc
+
+    def list(self) -> list[ModelInfo]:
+        """Return all versions of all models, newest first. Skip a version that cannot be read, with a warning."""
+        found = []
+        for name in self.names():
+            for version in self._versions(name):
+                try:
+                    found.append(self._read(name, version))
+                except ModelDamagedError as error:
+                    warnings.warn(f"{error} It is left out.", stacklevel=2)
+        return sorted(found, key=lambda info: (info.created, str(info.name), info.version), reverse=True)
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class CommandServer(StandaloneProxyServer):  # type: ignore[misc]
 
     def create_app(self) -> web.Application:
         """Return the application, which starts the command at once and reports when it was last used."""
-        app = super().create_app()
+        app: web.Application = super().create_app()
         app.settings["last_activity_times"] = {}
         started = time.time()
 

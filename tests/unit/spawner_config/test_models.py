@@ -17,7 +17,17 @@ from spawner_config.swarm.settings import SwarmTable
 
 TABLES = (Limits, PodNeeds, Profile, ProfilesFile, SwarmTable)
 VARIABLES = (DockerSettings, IdleLimits, KubernetesSettings, Rules)
-NEVER_WRONG = {"name", "gpu_image", "shares", "home_class", "gpu_kind", "homes", "shared_volumes"}
+NEVER_WRONG = {
+    "name",
+    "gpu_image",
+    "serving_image",
+    "serving_torch_image",
+    "shares",
+    "home_class",
+    "gpu_kind",
+    "homes",
+    "shared_volumes",
+}
 """Fields that need no description, because they accept any text or are not read from a variable."""
 
 

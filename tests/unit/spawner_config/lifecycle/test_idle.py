@@ -30,7 +30,7 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LIMITS = IdleLimits(worker_minutes=30, server_minutes=120)
 
 
-def idle(server: str, ages: dict[str, float], *, reports: float = 1000, limits: IdleLimits = LIMITS) -> bool:
+def idle(server: str, ages: dict[str, float], *, reports: float = 2000, limits: IdleLimits = LIMITS) -> bool:
     """Return whether ``server`` is idle if the servers were last used ``ages`` minutes ago."""
     uses = {name: NOW - timedelta(minutes=age) for name, age in ages.items()}
     return is_idle(server, uses, limits, now=NOW, reports_since=NOW - timedelta(minutes=reports))
@@ -38,15 +38,24 @@ def idle(server: str, ages: dict[str, float], *, reports: float = 1000, limits: 
 
 @pytest.mark.parametrize(
     ("server", "age", "expected"),
-    [("c-w0", 29, False), ("c-w0", 30, True), ("", 119, False), ("", 120, True), ("mine", 119, False)],
+    [
+        ("c-w0", 29, False),
+        ("c-w0", 30, True),
+        ("", 119, False),
+        ("", 120, True),
+        ("mine", 119, False),
+        ("serve-iris", 1439, False),
+        ("serve-iris", 1440, True),
+    ],
 )
-def test_workers_and_notebook_servers_have_a_limit_each(server: str, age: float, expected: bool) -> None:
+def test_servers_of_each_role_have_a_limit(server: str, age: float, expected: bool) -> None:
     assert idle(server, {server: age}) == expected
 
 
 def test_a_notebook_server_is_in_use_while_a_worker_of_its_user_is() -> None:
     assert not idle("", {"": 500, "c-w0": 0, "c-w1": 200})
     assert idle("c-w1", {"": 0, "c-w0": 0, "c-w1": 200})
+    assert idle("", {"": 500, "serve-iris": 0})
     assert idle("", {"": 500, "mine": 0})
     assert idle("", {"": 500, "c-w0": 130})
 
@@ -69,7 +78,7 @@ def test_a_stopped_server_is_not_idle() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
-@pytest.mark.parametrize("key", ["FARANDOLE_IDLE_MINUTES", "FARANDOLE_IDLE_SERVER_MINUTES"])
+@pytest.mark.parametrize("key", [f"FARANDOLE_IDLE_{what}MINUTES" for what in ("", "SERVER_", "ENDPOINT_")])
 def test_an_invalid_time_is_named(key: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"{key} is '{text}'. It must be a number of minutes"):
         IdleLimits.from_environment({key: text})
@@ -77,7 +86,7 @@ def test_an_invalid_time_is_named(key: str, text: str) -> None:
 
 def test_an_empty_variable_is_the_default_and_limits_survive_the_environment() -> None:
     assert IdleLimits.from_environment({"FARANDOLE_IDLE_MINUTES": ""}) == IdleLimits()
-    limits = IdleLimits(worker_minutes=0.25, server_minutes=0)
+    limits = IdleLimits(worker_minutes=0.25, server_minutes=0, endpoint_minutes=60)
     assert IdleLimits.from_environment(limits.environment) == limits
 
 
@@ -93,6 +102,7 @@ def test_every_server_gets_the_limits_and_keeps_its_environment() -> None:
         "OWN": "1",
         "FARANDOLE_IDLE_MINUTES": "30",
         "FARANDOLE_IDLE_SERVER_MINUTES": "120",
+        "FARANDOLE_IDLE_ENDPOINT_MINUTES": "1440",
         "JUPYTERHUB_ACTIVITY_INTERVAL": "60",
     }
 
@@ -106,7 +116,7 @@ def test_the_service_has_minimal_scopes_and_runs_only_if_a_limit_is_set() -> Non
     (service,) = c.JupyterHub.services
     assert "admin" not in service
     off = Config()
-    configure_idle(off, IdleLimits(worker_minutes=0, server_minutes=0))
+    configure_idle(off, IdleLimits(worker_minutes=0, server_minutes=0, endpoint_minutes=0))
     assert "services" not in off.JupyterHub
 
 

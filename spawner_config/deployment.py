@@ -14,6 +14,7 @@ from spawner_config.access.transport import HSTS
 from spawner_config.database import database_url
 from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Variables
 from spawner_config.origins.configure import configure_origins
+from spawner_config.profiles.options import OptionsError
 from spawner_config.shares import Shares
 
 if TYPE_CHECKING:
@@ -48,10 +49,24 @@ class ServerSettings(Variables):
         return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
     def image_of(self, profile: Profile, runtime: str = "") -> str:
-        """Return the image for a profile's servers, or for an endpoint whose model needs a ``runtime``."""
+        """Return the image for a profile's servers, or for an endpoint whose model needs a ``runtime``.
+
+        Raises `OptionsError` if the hub has no image with this runtime.
+        """
         if runtime:
-            return self.serving_torch_image if runtime == "torch" else self.serving_image
+            return self._serving_image_of(runtime)
         return profile.image or (self.gpu_image if profile.gpus else self.notebook_image)
+
+    def _serving_image_of(self, runtime: str) -> str:
+        image, setting = self.serving_image, "FARANDOLE_SERVING_IMAGE"
+        if runtime == "torch":
+            image, setting = self.serving_torch_image, "FARANDOLE_SERVING_TORCH_IMAGE"
+        if not image:
+            raise OptionsError(
+                f"This hub has no image for endpoints with the runtime {runtime!r}. The administrator must set "
+                f"{setting}, as the docker-compose.yml or the settings.env.example of the hub's version does."
+            )
+        return image
 
     def check_data(self, profiles: ProfileSet) -> None:
         """Raise `SettingsError` if a profile lists a data volume that is not in FARANDOLE_SHARED_VOLUMES."""

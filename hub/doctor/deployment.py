@@ -35,6 +35,8 @@ DEFAULTS = {
     "FARANDOLE_VERSION": "0.1.0",
 }
 """The default values of the settings. A test checks that they agree with docker-compose.yml."""
+SERVING = ("serving", "serving-torch")
+"""The images that only endpoints with a model need."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +75,17 @@ class Deployment:
 
     @property
     def images(self) -> dict[str, str]:
-        """The names of the required images, under the keys ``hub``, ``notebook`` and, if the hub has GPUs, ``cuda``."""
+        """The names of the images: ``hub``, ``notebook``, ``cuda`` if the hub has GPUs, and those in `SERVING`."""
         registry, version = self.get("FARANDOLE_REGISTRY"), self.get("FARANDOLE_VERSION")
-        notebook = f"{registry}farandole-notebook:{version}"
+        notebook, serving = (f"{registry}farandole-{name}:{version}" for name in ("notebook", "serving"))
         names = {
             "hub": self.get("FARANDOLE_HUB_IMAGE") or f"{registry}farandole-hub:{version}",
             "notebook": self.get("FARANDOLE_NOTEBOOK_IMAGE") or notebook,
         }
         if self.get("FARANDOLE_GPUS"):
             names["cuda"] = self.get("FARANDOLE_GPU_IMAGE") or f"{notebook}-cuda"
+        names["serving"] = self.get("FARANDOLE_SERVING_IMAGE") or serving
+        names["serving-torch"] = self.get("FARANDOLE_SERVING_TORCH_IMAGE") or f"{serving}-torch"
         return names
 
     def path(self, key: str) -> Path:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 ENGINE_FOLDER = "/var/lib/docker"
-IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9}
+IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9, "serving": 0.45e9, "serving-torch": 1.0e9}
 """The size of each image in bytes. During a pull, compressed layers need space too, which `PULLING` accounts for."""
 PULLING = 1.5
 LEAST_FREE = 1.0 * GIB
@@ -47,7 +47,7 @@ def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> 
 def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
     """Check whether ``free`` bytes are enough, given that the ``missing`` kinds of image must still be pulled."""
     images = PULLING * sum(IMAGE_BYTES[kind] for kind in missing)
-    need = f"; the images for {' and '.join(missing)} need {images / GIB:.1f} GiB" if missing else ""
+    need = f"; the images for {', '.join(missing)} need {images / GIB:.1f} GiB" if missing else ""
     found = f"{free / GIB:.1f} GiB free in {root}{need}"
     remedy = "Free some space (docker image prune), or move the engine's folder to a larger disk: data-root in "
     remedy += "/etc/docker/daemon.json"

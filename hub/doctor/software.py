@@ -6,6 +6,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from hub.doctor.deployment import SERVING
 from hub.doctor.finding import Finding, fault, ok, warning
 from spawner_config.labels import VERSION_LABEL
 from spawner_config.swarm.engine import missing_features
@@ -90,6 +91,12 @@ def _judge_image(name: str, found: dict[str, Any], version: str) -> Finding:
 def _missing(kind: str, name: str) -> Finding:
     if "/" in name:
         return warning("images", f"{name} is not here yet; its first use pulls it.", f"docker pull {name}")
+    if kind in SERVING:
+        return warning(
+            "images",
+            f"{name} is not here, and its name has no registry to pull it from: endpoints that need it cannot start.",
+            "In a checkout: make images. From a bundle: ./load . Or set FARANDOLE_REGISTRY in .env.",
+        )
     accelerator = " ACCELERATOR=cuda" if kind == "cuda" else ""
     return fault(
         "images",

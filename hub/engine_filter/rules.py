@@ -35,7 +35,7 @@ class Rules(Variables):
         "farandole", pattern="^[a-z][a-z0-9_.-]{0,26}$", description="a-z, then up to 26 of a-z, 0-9, '_', '.' and '-'"
     )
     images: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
-        ("farandole-notebook*",),
+        ("farandole-notebook*", "farandole-serving*"),
         alias="FARANDOLE_ALLOWED_IMAGES",
         min_length=1,
         description="names of images, such as 'farandole-notebook*'",

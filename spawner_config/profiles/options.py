@@ -180,6 +180,7 @@ class OptionsHook:
     - ``python`` is the Python interpreter of the servers, and ``serving_python`` that of endpoints with a model. Each
       server gets ``environment``, and each Jupyter server gets ``args``.
     - ``finish`` is called with the spawner and its profile, to set attributes that only this deployment's spawner has.
+      It may raise `OptionsError`.
     - An invalid option is answered with HTTP 400 and the reason.
     """
 
@@ -213,7 +214,7 @@ class OptionsHook:
                 other_endpoints=_count_others(spawner, is_endpoint),
             )
         except (OptionsError, LookupError, LimitError) as exc:
-            raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
+            raise _refusal(exc) from exc
         # Assign values instead of adding to them, because the hub reuses the spawner for the next start.
         spawner.cmd = [self._serving_python if plan.runtime else self._python, "-m", plan.module]
         spawner.environment = {**self._environment, **plan.environment}
@@ -224,7 +225,10 @@ class OptionsHook:
         spawner.gpus, spawner.gpu_class = plan.profile.gpus, plan.profile.gpu_class
         spawner.wait_for_gpus = options.get("wait", False)
         if self._finish:
-            self._finish(spawner, plan.profile)
+            try:
+                self._finish(spawner, plan.profile)
+            except OptionsError as exc:
+                raise _refusal(exc) from exc
 
 
 def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
@@ -245,6 +249,10 @@ def _count_others(spawner: Any, has_role: Callable[[str], bool]) -> int:
     """Return the number of the user's other servers with a role that are starting, running or stopping."""
     servers = spawner.user.spawners
     return sum(has_role(name) and name != spawner.name and servers[name].active for name in list(servers))
+
+
+def _refusal(exc: Exception) -> HTTPError:
+    return HTTPError(400, "%s", exc, reason=_one_line(exc))
 
 
 def _one_line(exc: Exception) -> str:

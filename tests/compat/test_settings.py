@@ -110,6 +110,8 @@ def test_the_doctor_reads_each_value(tmp_path: Path) -> None:
         "hub": "registry.example.org:5000/farandole-hub:0.1.0",
         "notebook": "registry.example.org:5000/course:2026",
         "cuda": "registry.example.org:5000/course:2026-cuda",
+        "serving": "registry.example.org:5000/farandole-serving:0.1.0",
+        "serving-torch": "registry.example.org:5000/farandole-serving:0.1.0-torch",
     }
     assert deployment.path("FARANDOLE_TLS_FOLDER") == tmp_path / "certificates"
     expected = {

@@ -61,7 +61,7 @@ def data_set() -> Iterator[str]:
 def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[Stack]:
     """Run a hub that has additional profiles and allows each user `WORKERS` workers."""
     settings = {
-        "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,127.0.0.1:1/farandole-notebook*",
+        "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,farandole-serving*,127.0.0.1:1/farandole-notebook*",
         "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers",
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
     }

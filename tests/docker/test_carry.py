@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from images.bundle import write_bundle
-from images.names import CPU, HUB, NOTEBOOK, version
+from images.names import CPU, HUB, NOTEBOOK, SERVING, SERVING_TORCH, version
 from spawner_config.settings import ROOT
 from tests.cells import SUM
 from tests.docker import registry
@@ -105,7 +105,7 @@ def test_a_bundle_contains_everything_and_trains(
 
     environment = {**os.environ, "DOCKER_HOST": nothing_there.url}
     said = subprocess.run([folder / "load"], env=environment, check=True, capture_output=True, text=True).stdout
-    assert all(image.tag(version()) in said for image in (HUB, NOTEBOOK))
+    assert all(image.tag(version()) in said for image in (HUB, NOTEBOOK, SERVING, SERVING_TORCH))
     assert (folder / ".env").stat().st_mode & 0o777 == 0o600
     (home := tmp_path / "home").mkdir()
     with running(home, subnets=SUBNETS, engine=nothing_there, source=folder) as stack:

@@ -11,13 +11,24 @@ import pytest
 from images.build import BuildError, check_debian, run_build
 from images.debian import DebianError, gather, installed, own_archive, read_record, sources
 from images.extra import build_extra
-from images.names import CUDA, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, pinned, registry_prefix, version
+from images.names import (
+    CUDA,
+    HUB,
+    NOTEBOOK,
+    NOTEBOOK_CUDA,
+    SERVING,
+    SERVING_TORCH,
+    Image,
+    pinned,
+    registry_prefix,
+    version,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 COURSE = "farandole-test"
-BOTH = pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=lambda image: image.name)
+EACH = pytest.mark.parametrize("image", [HUB, NOTEBOOK, SERVING, SERVING_TORCH], ids=lambda image: image.wheels.name)
 
 
 def docker(*arguments: str) -> str:
@@ -38,13 +49,13 @@ def inspect(image: Image | str) -> dict[str, Any]:
     return found
 
 
-@BOTH
+@EACH
 def test_an_image_does_not_exceed_its_size_limit(image: Image) -> None:
     assert image.limit is not None
     assert inspect(image)["Size"] <= image.limit
 
 
-@BOTH
+@EACH
 def test_an_image_has_labels_and_a_health_check(image: Image) -> None:
     config = inspect(image)["Config"]
     assert config["Labels"]["org.opencontainers.image.version"] == version()
@@ -61,7 +72,7 @@ def test_the_notebook_image_names_its_torch_and_horovod() -> None:
     assert labels["farandole.horovod"] == "0.28.1"
 
 
-@BOTH
+@EACH
 def test_packages_have_their_pinned_versions(image: Image) -> None:
     code = (
         "import importlib.metadata as m, json, re; print(json.dumps({re.sub('[-_.]+', '-', d.name).lower(): "
@@ -70,11 +81,14 @@ def test_packages_have_their_pinned_versions(image: Image) -> None:
     installed = json.loads(run(image, "python", "-c", code))
     lines = image.requirements.read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
+    if image.name == SERVING.name:
+        # images/slim.py removes this package, which KServe needs only for other models.
+        del pins["pillow"]
     assert pins.items() <= installed.items()
     assert set(installed) - set(pins) <= {"farandole", "horovod", "pip", "setuptools"}
 
 
-@BOTH
+@EACH
 def test_debian_packages_are_compared_with_the_record(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
     built, recorded = installed(image.tag(version())), read_record(image.debian).packages
     listed = [line for line in run(image, "dpkg", "--list").splitlines() if line.startswith("ii")]
@@ -128,14 +142,14 @@ def test_an_image_whose_packages_cannot_be_listed_is_named() -> None:
         installed("farandole-test-none")
 
 
-@BOTH
+@EACH
 def test_no_image_has_a_compiler_package_manager_or_engine_client(image: Image) -> None:
     allowed = ["node"] if image is HUB else []
     names = [name for name in ("gcc", "g++", "cc", "clang", "make", "node", "npm", "docker") if name not in allowed]
     assert run(image, "sh", "-c", f"for name in {' '.join(names)}; do command -v $name; done; true") == ""
 
 
-@BOTH
+@EACH
 def test_no_layer_contains_the_source_of_its_packages(image: Image) -> None:
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image.tag(version()))
     for word in ("index-url", "token", "password", "BEGIN CERTIFICATE"):
@@ -158,6 +172,19 @@ def test_the_hub_image_runs_the_hub_and_the_proxy() -> None:
 def test_the_notebook_image_trains_alone() -> None:
     code = "import horovod.torch as hvd, torch; hvd.init(); print(float(hvd.allreduce(torch.ones(3)).sum()))"
     assert run(NOTEBOOK, "python", "-c", code).strip() == "3.0"
+
+
+@pytest.mark.parametrize(("image", "torch"), [(SERVING, False), (SERVING_TORCH, True)], ids=["onnx", "torch"])
+def test_the_image_of_endpoints_has_its_runtimes_and_ignores_the_users_modules(image: Image, torch: bool) -> None:
+    code = (
+        "import importlib.util as u; import farandole.serving.__main__, onnxruntime; print(bool(u.find_spec('torch')))"
+    )
+    command = (
+        f'mkdir torch && echo "raise OSError" >statistics.py && python -c "{code}" && python -m farandole.serving -h'
+    )
+    output = run(image, "sh", "-c", command)
+    assert output.startswith(f"{torch}\n")
+    assert "the model to serve" in output
 
 
 def test_a_course_has_its_own_image_which_a_bad_package_does_not_change(

@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from hub.process import wait_until
-from images.names import HUB, NOTEBOOK, registry_prefix, version
+from images.names import HUB, NOTEBOOK, SERVING, registry_prefix, version
 from spawner_config.origins.hosts import DEFAULT_DOMAIN
 from spawner_config.settings import ROOT
 from tests.clients.hosts import forward
@@ -81,13 +81,14 @@ class Site(RemoteHub):
         self._fill_in()
 
     def _fill_in(self) -> None:
-        images = {image: image.tag(version(), registry_prefix()) for image in (HUB, NOTEBOOK)}
+        images = {image: image.tag(version(), registry_prefix()) for image in (HUB, NOTEBOOK, SERVING)}
         settings = {
             "FARANDOLE_ADMIN": ADMIN,
             "FARANDOLE_ADMIN_PASSWORD": self.passwords[ADMIN],
             "FARANDOLE_SIGNUP": "open",
             "FARANDOLE_PUBLIC_PORT": str(self.port),
             "FARANDOLE_NOTEBOOK_IMAGE": images[NOTEBOOK],
+            "FARANDOLE_SERVING_IMAGE": images[SERVING],
             "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
             "FARANDOLE_SHARED_VOLUMES": f"{DATA_SET}:/data/{DATA_SET}",
         }

@@ -79,9 +79,10 @@ export class Harness {
 
   /** Make the page receive all messages of a `State`. `name` is the name of the example. */
   async receiveState(name: string): Promise<void> {
-    const { hub, clusters, resources, runs } = example<wire.State>(name);
+    const { hub, clusters, endpoints, resources, runs } = example<wire.State>(name);
     await this.receive(
       { kind: "clusters", hub, clusters },
+      { kind: "endpoints", endpoints },
       { kind: "resources", resources },
       { kind: "runs", runs: runs.runs, total: runs.total },
     );
@@ -142,7 +143,7 @@ export class Harness {
       };
     const clusters = ["startCluster", "scaleCluster", "stopCluster"];
     const names = ["state", ...clusters, "runs", "table", "run", "usage", "stopRun", "editRun", "deleteRun"];
-    names.push("log", "logAt", "searchLogs");
+    names.push("log", "logAt", "searchLogs", "stopEndpoint", "endpointExample", "callEndpoint");
     const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
     return {
       ...routes,

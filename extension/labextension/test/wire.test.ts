@@ -11,7 +11,9 @@ import ts from "typescript";
 import { example, text } from "./examples";
 
 const SOURCE = join(__dirname, "../src/wire.ts");
-const PYTHON = ["wire.py", "wire_routes.py"].map((name) => join(__dirname, "../../farandole/server/panel", name));
+const PYTHON = ["wire_hub.py", "wire.py", "wire_routes.py"].map((name) =>
+  join(__dirname, "../../farandole/server/panel", name),
+);
 const OPTIONS: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, target: ts.ScriptTarget.ES2023 };
 
 /** Compile a module as if it were beside `wire.ts`, and return the compiler's error messages. */
@@ -43,13 +45,14 @@ function typesHere(): Types {
   return found;
 }
 
-/** Return the types in `wire.py` in the same form as `typesHere`, translated to the syntax of TypeScript. */
+/** Return the types in the modules of Python in the same form as `typesHere`, translated to the syntax of TypeScript. */
 function typesThere(): Types {
   const found: Types = {};
   let keys: Record<string, string> = {};
   const source = PYTHON.map((path) => readFileSync(path, "utf8"))
     .join("\n")
-    .replace(/\[\n +([^\]]*)\n\]/g, "[$1]");
+    .replace(/\[\n +([^\]]*)\n\]/g, "[$1]")
+    .replace(/\(\n +([^)]*)\n\)/g, "$1");
   for (const line of source.split("\n")) {
     const [, name, base] = /^class (\w+)\((\w+)\):/.exec(line) ?? [];
     if (name) found[name] = keys = base && base !== "TypedDict" ? { base } : {};

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hub.engine_filter.rules import Rules
 from spawner_config.origins.certificates import PATH
 from spawner_config.origins.compose import DEFAULTS, HTTPS_PROFILES
 from spawner_config.settings import ROOT
@@ -35,6 +36,27 @@ def test_third_party_images_are_pinned_to_a_minor_version() -> None:
     images = {name: service["image"] for name, service in SERVICES.items() if "farandole" not in service["image"]}
     assert set(images) == OTHERS
     assert [image for image in images.values() if not re.fullmatch(r"[a-z]+:[0-9]+\.[0-9.]+", image)] == []
+
+
+def default(text: str) -> str:
+    """Return the value of a variable whose settings are all empty, as compose substitutes it."""
+    while found := re.search(r"\$\{[A-Z_]+:-([^${}]*)\}", text):
+        text = text.replace(found[0], found[1])
+    return text
+
+
+def test_the_engine_admits_the_images_of_all_servers() -> None:
+    allowed = default(SERVICES["engine"]["environment"]["FARANDOLE_ALLOWED_IMAGES"])
+    rules = Rules.from_environment({"FARANDOLE_ALLOWED_IMAGES": allowed})
+    assert rules == Rules.from_environment({})
+    images = {key: default(value) for key, value in SERVICES["hub"]["environment"].items() if key.endswith("_IMAGE")}
+    assert images == {
+        "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0",
+        "FARANDOLE_GPU_IMAGE": "farandole-notebook:0.1.0-cuda",
+        "FARANDOLE_SERVING_IMAGE": "farandole-serving:0.1.0",
+        "FARANDOLE_SERVING_TORCH_IMAGE": "farandole-serving:0.1.0-torch",
+    }
+    assert all(map(rules.admits_image, images.values()))
 
 
 def test_the_hub_waits_for_its_dependencies_and_for_the_database_if_there_is_one() -> None:

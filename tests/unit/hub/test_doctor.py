@@ -258,18 +258,22 @@ def test_images_exist_and_have_the_right_version(tmp_path: Path) -> None:
             "/images/farandole-notebook:0.1.0/json": labelled("9"),
         }
     )
-    [(level, found)] = bad(check_images(deployment(tmp_path), engine))
+    (level, found), *others = bad(check_images(deployment(tmp_path), engine))
     assert level is Level.FAULT
     assert "farandole-notebook:0.1.0 has version 9" in found
+    # The hub works without the images of endpoints.
+    assert [level for level, _ in others] == [Level.WARNING] * 2
 
 
 def test_missing_images_can_be_pulled_or_not(tmp_path: Path) -> None:
     here = list(check_images(deployment(tmp_path, FARANDOLE_GPUS="0:a"), Answers()))
-    assert [each.level for each in here] == [Level.FAULT] * 3
+    assert [each.level for each in here] == [*[Level.FAULT] * 3, *[Level.WARNING] * 2]
     assert "make images ACCELERATOR=cuda" in here[2].remedy
+    assert "farandole-serving:0.1.0-torch is not here" in here[4].found
     there = list(check_images(deployment(tmp_path, FARANDOLE_REGISTRY="registry.example.org/"), Answers()))
     assert [each.remedy for each in there] == [
-        f"docker pull registry.example.org/farandole-{name}:0.1.0" for name in ("hub", "notebook")
+        f"docker pull registry.example.org/farandole-{name}"
+        for name in ("hub:0.1.0", "notebook:0.1.0", "serving:0.1.0", "serving:0.1.0-torch")
     ]
     assert {each.level for each in there} == {Level.WARNING}
 

@@ -222,6 +222,8 @@ def test_the_settings_that_operators_copy_can_be_read() -> None:
     ours = KubernetesSettings.from_environment({key: value for key, _, value in lines})
     needed = {
         "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0",
+        "FARANDOLE_SERVING_IMAGE": "farandole-serving:0.1.0",
+        "FARANDOLE_SERVING_TORCH_IMAGE": "farandole-serving:0.1.0-torch",
         "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
     }
     assert ours == KubernetesSettings.from_environment(needed)
@@ -260,6 +262,8 @@ def test_the_charts_values_fit_our_settings() -> None:
     environ = {key: value for key, value in values["hub"]["extraEnv"].items() if isinstance(value, str)}
     ours = KubernetesSettings.from_environment(environ)
     assert ours.pod_labels == {"app": "jupyterhub", "release": "farandole"}
+    images = (ours.notebook_image, ours.serving_image, ours.serving_torch_image)
+    assert images == ("farandole-notebook:0.1.0", "farandole-serving:0.1.0", "farandole-serving:0.1.0-torch")
     services = {"hub": "FARANDOLE_HUB_ADDRESS", "proxy-api": "FARANDOLE_PROXY_API_ADDRESS"}
     assert {service_url(environ, name, key).split("/")[2].split(":")[0] for name, key in services.items()} == set(
         services

@@ -12,11 +12,12 @@ from images import debian
 from images.build import BuildError, check_debian, week
 from images.debian import DebianError, Record, complaint, differences, read_record, sources
 from images.lock_debian import moment_of
-from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, Image
+from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, SERVING, SERVING_TORCH, Image
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+EACH = pytest.mark.parametrize("image", [HUB, NOTEBOOK, SERVING], ids=lambda image: image.name)
 MOMENT = "20261121T000000Z"
 MIRROR = "http://mirror.example.org/debian"
 DATED = f"{MIRROR}/{MOMENT}"
@@ -87,13 +88,13 @@ def test_a_build_updates_packages_once_a_week() -> None:
     assert week(datetime(2027, 1, 1, tzinfo=UTC)) == "2026-W53"
 
 
-@pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=["hub", "notebook"])
+@EACH
 def test_the_week_reaches_the_stage_with_the_packages(image: Image) -> None:
     base = image.dockerfile.read_text().partition("AS base\n")[2].partition("\nFROM ")[0]
     assert base.index("ARG WEEK\n") < base.index("\nRUN ")
 
 
-@pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=["hub", "notebook"])
+@EACH
 def test_no_step_uses_the_package_lists_of_an_earlier_one(image: Image) -> None:
     steps = re.split(r"(?m)^(?=[A-Z]+ )", image.dockerfile.read_text())
     installing = [step for step in steps if "apt-get install" in step]
@@ -115,7 +116,9 @@ def test_a_missing_record_names_the_command_that_writes_it(tmp_path: Path) -> No
         read_record(tmp_path / "debian.txt")
 
 
-@pytest.mark.parametrize("image", [HUB, NOTEBOOK, NOTEBOOK_CUDA], ids=["hub", "notebook", "cuda"])
+@pytest.mark.parametrize(
+    "image", [HUB, NOTEBOOK, NOTEBOOK_CUDA, SERVING, SERVING_TORCH], ids=lambda image: image.tag("1")
+)
 def test_each_image_has_a_record_of_a_moment(image: Image) -> None:
     record = read_record(image.debian)
     assert {"libc6", "python3", "tini", "ca-certificates"} <= record.packages.keys()

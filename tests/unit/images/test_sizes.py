@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from images.build import BuildError, check_size
-from images.names import HUB, NOTEBOOK, size_text
+from images.names import HUB, NOTEBOOK, SERVING, SERVING_TORCH, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,8 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], No
 
 
 def test_the_limits_of_images_are_in_mebibytes() -> None:
-    assert HUB.limit is not None
-    assert NOTEBOOK.limit is not None
-    assert [size_text(limit) for limit in (HUB.limit, NOTEBOOK.limit)] == ["410 MiB", "1278 MiB"]
+    limits = [image.limit for image in (HUB, NOTEBOOK, SERVING, SERVING_TORCH)]
+    assert [size_text(limit) for limit in limits if limit] == ["410 MiB", "1278 MiB", "429 MiB", "1049 MiB"]
 
 
 def test_a_size_may_not_exceed_its_limit_by_a_byte(built: Callable[[int], None]) -> None:

@@ -1,4 +1,4 @@
-"""Monitors the state of the hub, the workers and the drivers."""
+"""Monitors the state of the hub, the workers, the endpoints and the drivers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
 from farandole.exceptions import HubError, WorkerStartError
-from farandole.server.panel.clusters import PendingAction, Server, Snapshot, WorkerAnswer
+from farandole.server.panel.clusters import PendingAction, Server, Snapshot, WorkerAnswer, worker_state
 from farandole.server.panel.wire_hub import Endpoint, Hub, HubNotice
 from farandole.server.worker.usage import UsageMeter
 
@@ -28,7 +28,10 @@ SELDOM_SECONDS = 60.0
 
 
 class ClusterMonitor:
-    """Polls the hub, the workers and the status files of drivers, and calls ``changed`` after each update."""
+    """Polls the hub, the workers, the endpoints and the status files of drivers.
+
+    It calls ``changed`` after each update.
+    """
 
     def __init__(
         self, store: Path, workers: HubWorkers | None, changed: Callable[[], None], pending: dict[str, PendingAction]
@@ -42,6 +45,8 @@ class ClusterMonitor:
         self.error: str | None = None
         self._store = store
         self._changed = changed
+        self._endpoint_servers: dict[str, dict[str, Any]] = {}
+        """The hub's models of the servers of endpoints, by the name of the endpoint."""
         self._following: dict[str, asyncio.Task[None]] = {}
         self._refreshing = asyncio.Lock()
         self._count_gpus_at = 0.0
@@ -71,7 +76,11 @@ class ClusterMonitor:
         return None if silent is None else f"worker {silent} does not answer"
 
     async def refresh(self, *, hub_seconds: float = HUB_SECONDS, worker_seconds: float = WORKER_SECONDS) -> None:
-        """Poll the hub, the workers and the drivers once. Servers that do not respond in time keep their last state."""
+        """Poll the hub, the workers, the endpoints and the drivers once.
+
+        Workers that do not respond in time keep their last state. Workers and endpoints are polled at the same time,
+        each for at most ``worker_seconds``.
+        """
         async with self._refreshing:
             await self.read_driver_statuses()
             here = any(status.local for status in self.snapshot.driver_statuses)
@@ -85,7 +94,9 @@ class ClusterMonitor:
                     self.error = str(exc) or "the hub does not answer"
                 else:
                     self.error = None
-                await self._ask_workers(worker_seconds)
+                await asyncio.gather(
+                    self._ask_workers(worker_seconds), self._ask_endpoints(self.workers, worker_seconds)
+                )
         self._changed()
 
     def forget_resolved_failures(self) -> None:
@@ -118,7 +129,7 @@ class ClusterMonitor:
 
     async def _ask_hub(self, workers: HubWorkers) -> None:
         everything = await workers.client.servers()
-        await self._ask_endpoints(EndpointClient(workers.client), everything)
+        self._endpoint_servers = endpoints_among(everything)
         servers = {name: model for name, model in everything.items() if WORKER_NAME.match(name)}
         self.user = await workers.client.user()
         snapshot = self.snapshot
@@ -129,10 +140,6 @@ class ClusterMonitor:
             if _starts(server) and name not in self._following:
                 self._following[name] = asyncio.create_task(self._follow(workers, name), name=f"progress of {name}")
         await self._ask_seldom(workers, time.monotonic())
-
-    async def _ask_endpoints(self, client: EndpointClient, servers: Mapping[str, dict[str, Any]]) -> None:
-        there = sorted(endpoints_among(servers).items())
-        self.endpoints = [_endpoint(one) for one in await asyncio.gather(*(client.status_of(*one) for one in there))]
 
     async def _ask_seldom(self, workers: HubWorkers, now: float) -> None:
         if now >= self._read_notices_at:
@@ -186,15 +193,33 @@ class ClusterMonitor:
             return
         self.snapshot.answers[name] = WorkerAnswer(status=answer, time=time.time())
 
+    async def _ask_endpoints(self, workers: HubWorkers, seconds: float) -> None:
+        client = EndpointClient(workers.client)
+        asked = (_ask_endpoint(client, *one, seconds) for one in sorted(self._endpoint_servers.items()))
+        self.endpoints = await asyncio.gather(*asked)
 
-def _endpoint(status: EndpointStatus) -> Endpoint:
+
+async def _ask_endpoint(client: EndpointClient, name: str, server: dict[str, Any], seconds: float) -> Endpoint:
+    try:
+        async with asyncio.timeout(seconds):
+            status = await client.status_of(name, server)
+    except TimeoutError:
+        # Without "ready", the client returns what the hub knows and sends no request.
+        status = await client.status_of(name, {**server, "ready": False})
+    return _endpoint(status, server)
+
+
+def _endpoint(status: EndpointStatus, server: Server) -> Endpoint:
+    state, answered = worker_state(server), status.requests_per_second is not None
+    # The hub knows the version with which the server was started. The endpoint may serve another one by now.
+    version = status.version if answered or state != "ready" else 0
     return {
         "name": status.name,
         "url": status.url,
         "model": status.model or None,
-        "version": status.version or None,
+        "version": version or None,
         "command": " ".join(status.command) or None,
-        "ready": status.ready,
+        "state": state,
         "requests_per_second": status.requests_per_second,
         "errors": status.errors,
         "p95_ms": status.p95_ms,

@@ -151,7 +151,7 @@ class Panel:
             self._refresh_now.set()
 
     def publish(self) -> None:
-        """Update the messages about clusters and resources, and notify the pages."""
+        """Update the messages about clusters, endpoints and resources, and notify the pages."""
         there = self.clusters()
         self._publish("clusters", {"kind": "clusters", "hub": self.monitor.hub, "clusters": there})
         self._publish("endpoints", {"kind": "endpoints", "endpoints": self.monitor.endpoints})

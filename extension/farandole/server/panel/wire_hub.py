@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 
 class HubNotice(TypedDict):
@@ -73,8 +73,10 @@ class Resources(TypedDict):
 class Endpoint(TypedDict):
     """An endpoint. Without a ``model``, it runs ``command``.
 
-    ``url`` is for programs elsewhere. ``requests_per_second``, ``errors`` and ``p95_ms`` (95 % of the requests took at
-    most this many milliseconds) are those of the last minute, and null if they are unknown.
+    - ``url`` is for programs elsewhere. It is only a path if the hub does not know its public address.
+    - ``requests_per_second``, ``errors`` and ``p95_ms`` (95 % of the requests took at most this many milliseconds) are
+      those of the last minute. ``p95_ms`` is null if there was no request.
+    - While a ready endpoint does not answer, these and ``version`` are null. They are always null for a command.
     """
 
     name: str
@@ -82,7 +84,7 @@ class Endpoint(TypedDict):
     model: str | None
     version: int | None
     command: str | None
-    ready: bool
+    state: Literal["starting", "ready", "stopping"]
     requests_per_second: float | None
     errors: int | None
     p95_ms: float | None

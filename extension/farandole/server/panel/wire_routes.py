@@ -182,13 +182,21 @@ class CreatedNotebook(TypedDict):
 
 
 class EndpointRequest(TypedDict):
-    """Response to ``GET endpoints/NAME/example``, and body of ``POST endpoints/NAME/infer``: JSON of the protocol."""
+    """Response to ``GET endpoints/NAME/example``, and body of ``POST endpoints/NAME/infer``.
 
-    request: str
+    ``request`` is JSON of the Open Inference Protocol. Null stands for an example that is too large for a page.
+    """
+
+    request: str | None
 
 
 class EndpointAnswer(TypedDict):
-    """Response to ``POST endpoints/NAME/infer``: what the endpoint has answered, as JSON, and how long it took."""
+    """Response to ``POST endpoints/NAME/infer``.
+
+    ``answer`` is JSON of the Open Inference Protocol, and only its beginning if ``complete`` is false. ``seconds`` is
+    the time from the notebook server through the hub's proxy to the endpoint and back.
+    """
 
     answer: str
+    complete: bool
     seconds: float

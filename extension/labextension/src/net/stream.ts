@@ -26,7 +26,7 @@ export interface StreamOptions {
 export const SILENT_MS = 45_000;
 const SHORTEST_MS = 1000;
 const LONGEST_DELAY_MS = 30_000;
-const KINDS = ["clusters", "resources", "runs", "run", "followed", "log", "problem", "beat"];
+const KINDS = ["clusters", "endpoints", "resources", "runs", "run", "followed", "log", "problem", "beat"];
 
 /** Return how long to wait, in milliseconds, before the next attempt to connect after this many failures. */
 export function retryDelay(failures: number, random: number): number {

@@ -1,9 +1,11 @@
-/** Tests of the websocket's URL, and of the requests for the table of runs. */
+/** Tests of the websocket's URL, and of the requests for the table of runs and to endpoints. */
 
 import type { ServerConnection } from "@jupyterlab/services";
 
 import { Api } from "../../src/net/api";
 import { tableQuery } from "../../src/net/filters";
+import type * as wire from "../../src/wire";
+import { example, text } from "../examples";
 
 jest.mock("@jupyterlab/coreutils", () => ({ URLExt: { join: (...parts: string[]) => parts.join("/") } }));
 jest.mock("@jupyterlab/services", () => ({ ServerConnection: { makeRequest: jest.fn() } }));
@@ -43,4 +45,35 @@ test("a search can be aborted", async () => {
   expect(await api.searchLogs("a run", "loss: 0", "0,1", signal)).toEqual({ matches: [] });
   const address = "/user/ada/farandole/panel/runs/a%20run/search?text=loss%3A+0&limit=1000&ranks=0%2C1";
   expect(makeRequest.mock.calls).toEqual([[address, { method: "GET", signal }, { baseUrl: "/user/ada" }]]);
+});
+
+describe("endpoints", () => {
+  const api = new Api({ baseUrl: "/user/ada" } as ServerConnection.ISettings);
+  const requested = () => makeRequest.mock.lastCall as [string, { method: string; body?: string }, unknown];
+  const responds = (status: number, body: string) =>
+    void makeRequest.mockResolvedValue({ ok: status < 400, status, text: () => Promise.resolve(body) });
+
+  test("an endpoint is stopped, and the response has no content", async () => {
+    responds(204, "");
+    expect(await api.stopEndpoint("my iris")).toBe(true);
+    const [address, { method }] = requested();
+    expect([method, address]).toEqual(["DELETE", "/user/ada/farandole/panel/endpoints/my%20iris"]);
+  });
+
+  test("the example of a model is requested, and sent as it is", async () => {
+    responds(200, text("endpoint-request.json"));
+    const found = await api.endpointExample("iris");
+    expect(requested().slice(0, 2)).toEqual(["/user/ada/farandole/panel/endpoints/iris/example", { method: "GET" }]);
+    responds(200, text("endpoint-answer.json"));
+    expect(await api.callEndpoint("iris", found)).toEqual(example<wire.EndpointAnswer>("endpoint-answer"));
+    const [address, { method, body }] = requested();
+    expect([method, address]).toEqual(["POST", "/user/ada/farandole/panel/endpoints/iris/infer"]);
+    expect(JSON.parse(body ?? "")).toEqual(example("endpoint-request"));
+  });
+
+  test("a refusal has the reason of the server", async () => {
+    responds(400, text("problem-invalid.json"));
+    const { message } = example<wire.Problem>("problem-invalid");
+    await expect(api.callEndpoint("iris", { request: "{" })).rejects.toThrow(message);
+  });
 });

@@ -18,6 +18,7 @@ const reduce = (state: PanelState, message: wire.Message) => reduceAt(state, mes
 const clusters = example<wire.ClustersMessage>("clusters");
 const run = example<wire.RunMessage>("run");
 const log = example<wire.LogMessage>("log");
+const endpoints = example<wire.EndpointsMessage>("endpoints");
 
 test("each message replaces the last message of its kind", () => {
   const stopping = example<wire.ClustersMessage>("clusters-stopping");
@@ -27,9 +28,10 @@ test("each message replaces the last message of its kind", () => {
 });
 
 test("messages of different kinds are independent", () => {
-  const messages = [clusters, example<wire.ResourcesMessage>("resources"), example<wire.RunsMessage>("runs"), run];
-  const state = messages.reduce<PanelState>(reduce, EMPTY);
+  const topics = [example<wire.ResourcesMessage>("resources"), example<wire.RunsMessage>("runs")];
+  const state = [clusters, endpoints, ...topics, run].reduce<PanelState>(reduce, EMPTY);
   expect(state.clusters).toBe(clusters.clusters);
+  expect(state.endpoints).toBe(endpoints.endpoints);
   expect(state.resources?.profiles).toHaveLength(3);
   expect(state.total).toBe(500);
   expect(Object.keys(state.views)).toEqual([run.id]);
@@ -41,6 +43,13 @@ test("clusters are known only after they have arrived, and while the hub and the
   expect(isKnown(state)).toBe(true);
   expect(isKnown(reduce(state, example<wire.ClustersMessage>("clusters-hub-away")))).toBe(false);
   expect(isKnown({ ...state, connection: "lost" })).toBe(false);
+});
+
+test("endpoints are unknown until they arrive, and each message replaces the last one", () => {
+  expect(EMPTY.endpoints).toBeNull();
+  const state = reduce(reduce(EMPTY, endpoints), { kind: "endpoints", endpoints: [] });
+  expect(state.endpoints).toEqual([]);
+  expect(reduce(state, clusters).endpoints).toBe(state.endpoints);
 });
 
 test("a heartbeat does not change the state, so nothing is rendered again", () => {
@@ -72,6 +81,12 @@ test("a run without a driver can be active", () => {
   const state = reduce(EMPTY, example<wire.RunsMessage>("runs"));
   expect(activeRuns(state).map(({ status }) => status)).toEqual(["running", "lost"]);
   expect(runOf(state, run.id)?.name).toBe("first-cnn");
+});
+
+test("all kinds of messages that the server sends are known", () => {
+  const names = Object.entries(example<Record<string, string>>("types"));
+  const messages = names.filter(([, type]) => /.Message$|^Beat$/.test(type)).map(([name]) => `${name}.json`);
+  expect(messages.filter((name) => parse(text(name)) === null)).toEqual([]);
 });
 
 test("unknown kinds of messages, as from a newer server, are ignored", () => {

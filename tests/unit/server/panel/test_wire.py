@@ -58,8 +58,8 @@ def test_every_file_has_a_type_and_every_message_an_example():
     assert {path.stem for path in EXAMPLES.glob("*.json")} == {*TYPES, "types"}
     messages = {kind.__name__ for kind in typing.get_args(wire.Message)}
     answers = {"State", "Cluster", "RunPage", "RunTable", "RunDetail", "RunSeries", "RunUsage"}
-    answers |= {"LogPart", "LogMatches", "Problem", "Templates", "CreatedNotebook"}
-    asked = {"Watch", "StartCluster", "ScaleCluster", "RunEdit", "CreateNotebook"}
+    answers |= {"LogPart", "LogMatches", "Problem", "Templates", "CreatedNotebook", "EndpointAnswer"}
+    asked = {"Watch", "StartCluster", "ScaleCluster", "RunEdit", "CreateNotebook", "EndpointRequest"}
     assert set(TYPES.values()) == messages | answers | asked
 
 
@@ -72,6 +72,8 @@ def test_every_file_has_a_type_and_every_message_an_example():
         (lambda state: state["runs"]["runs"][0].update(goes_on=1), "goes_on is 1, not"),
         (lambda state: state["runs"]["runs"][0].update(status="over"), "status is 'over', not"),
         (lambda state: state["runs"].update(total=True), "total is True"),
+        (lambda state: state["endpoints"][0].update(state="away"), r"it.endpoints\[0\].state is 'away', not"),
+        (lambda state: state["endpoints"][0].pop("p95_ms"), r"it.endpoints\[0\] has the keys"),
     ],
 )
 def test_a_mismatch_is_found(change, problem):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubespawner import spawner as kubespawner
+from tornado.web import HTTPError
 from traitlets.config import Config
 
 from spawner_config.kubernetes.configure import (
@@ -31,6 +32,7 @@ from spawner_config.settings import SettingsError
 SETTINGS = {
     "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1",
     "FARANDOLE_GPU_IMAGE": "farandole-notebook:1-cuda",
+    "FARANDOLE_SERVING_IMAGE": "farandole-serving:1",
     "FARANDOLE_PULL_SECRETS": "registry",
     "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet, web:/data/web",
     "FARANDOLE_GROUP_FOLDERS": "vision",
@@ -146,6 +148,20 @@ def test_a_server_never_requests_more_storage_than_its_limit(limit: str, request
 def test_a_server_with_little_scratch_storage_requests_no_more(made: Any) -> None:
     resources = container(made(profile="small")[0])["resources"]
     assert resources["limits"]["ephemeral-storage"] == resources["requests"]["ephemeral-storage"] == "64Mi"
+
+
+def test_an_endpoint_with_a_model_runs_from_the_image_with_its_runtime(made: Any) -> None:
+    pod, _ = made("serve-iris", role="endpoint", model="iris:3", runtime="onnx")
+    assert container(pod)["image"] == "farandole-serving:1"
+    pod, _ = made("serve-app", role="endpoint", command=["python", "app.py"])
+    assert container(pod)["image"] == "farandole-notebook:1"
+
+
+def test_an_endpoint_without_an_image_names_the_setting(made: Any) -> None:
+    with pytest.raises(HTTPError, match="must set FARANDOLE_SERVING_TORCH_IMAGE") as caught:
+        made("serve-iris", role="endpoint", model="iris:3", runtime="torch")
+    assert caught.value.status_code == 400
+    assert "FARANDOLE_SERVING_TORCH_IMAGE" in (caught.value.reason or "")
 
 
 def test_a_worker_has_the_resources_of_its_profile(made: Any) -> None:

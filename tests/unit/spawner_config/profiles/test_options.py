@@ -11,7 +11,7 @@ from tornado.web import HTTPError
 from spawner_config.form import options_form, options_from_form
 from spawner_config.gpus.model import GpuRequest
 from spawner_config.gpus.pool import GpuPool
-from spawner_config.profiles.options import NOTEBOOK_ARGS, OptionsHook, plan_server
+from spawner_config.profiles.options import NOTEBOOK_ARGS, OptionsError, OptionsHook, plan_server
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, is_worker, server_token_scopes
 
@@ -182,6 +182,19 @@ def test_the_hook_sets_the_gpus_of_the_spawner() -> None:
             hook(worker, {"role": "worker", "together": together})
     with pytest.raises(HTTPError, match="must be true or false"):
         hook(asked, {"profile": "cpu", "wait": "yes"})
+
+
+def test_a_deployment_may_refuse_a_server_with_a_reason() -> None:
+    def finish(_spawner: Any, _profile: Any) -> None:
+        raise OptionsError("This hub has no image for that.\nAsk the administrator.")
+
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={}, args=[], finish=finish)
+    with pytest.raises(HTTPError, match="no image for that") as caught:
+        hook(spawner(""), {})
+    assert (caught.value.status_code, caught.value.reason) == (
+        400,
+        "This hub has no image for that. Ask the administrator.",
+    )
 
 
 def test_a_worker_runs_the_lean_server_and_a_notebook_the_full_one() -> None:

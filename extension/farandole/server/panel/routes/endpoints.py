@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from farandole.driver.endpoints.client import EndpointClient
-from farandole.exceptions import NoClusterError, UsageError
+from farandole.exceptions import EndpointNotFoundError, ModelNotFoundError, NoClusterError, UsageError
 from farandole.models.model import EXAMPLE_FILE
 from farandole.models.store import ModelStore
 from farandole.reading import parse_json, read_json, reason
+from farandole.runs.writer import strict_json
 from farandole.server.panel.problems import RefusedError
-from farandole.server.panel.routes.clusters import PanelHandler, requires, typed
+from farandole.server.panel.routes.clusters import LONGEST_MESSAGE, PanelHandler, requires, typed
 from farandole.server.panel.wire_hub import Endpoint
 
+MOST_SHOWN = LONGEST_MESSAGE * 4 // 5
+"""Maximum length of an example or an answer that a page shows. A page can send an example of this length back."""
 
-class EndpointHandler(PanelHandler):
-    """``DELETE endpoints/NAME`` stops an endpoint."""
 
-    @requires("write")
-    async def delete(self, name: str) -> None:
-        """Stop the endpoint, and wait for its end."""
-        async with self.panel.used():
-            await self.client().stop(name)
-            await self.panel.monitor.refresh()
-        self.set_status(204)
-        self.finish()
+class _Handler(PanelHandler):
+    """Base class of these routes. It has no methods for requests, which all routes would inherit."""
 
     def client(self) -> EndpointClient:
         """Return a client for the endpoints. Raises NoClusterError if there is no hub."""
@@ -35,7 +31,7 @@ class EndpointHandler(PanelHandler):
             raise NoClusterError("there is no hub here, so there are no endpoints")
         return EndpointClient(workers.client)
 
-    def endpoint(self, name: str) -> Endpoint:
+    def served(self, name: str) -> Endpoint:
         """Return an endpoint that serves a model. Raises RefusedError if there is none with this name."""
         for one in self.panel.monitor.endpoints:
             if one["name"] == name and one["model"]:
@@ -43,33 +39,83 @@ class EndpointHandler(PanelHandler):
         raise RefusedError("unknown", f"there is no endpoint {name!r} that serves a model")
 
 
-class ExampleHandler(EndpointHandler):
+class EndpointHandler(_Handler):
+    """``DELETE endpoints/NAME`` stops an endpoint."""
+
+    @requires("write")
+    async def delete(self, name: str) -> None:
+        """Stop the endpoint, and wait for its end."""
+        async with self.panel.used():
+            try:
+                await self.client().stop(name)
+            except EndpointNotFoundError as exc:
+                raise RefusedError("unknown", str(exc)) from exc
+            await self.panel.monitor.refresh()
+        self.set_status(204)
+        self.finish()
+
+
+class ExampleHandler(_Handler):
     """``GET endpoints/NAME/example`` returns a request that the endpoint's model accepts."""
 
     @requires("read")
     async def get(self, name: str) -> None:
         """Respond with the example that was saved with the model."""
         async with self.panel.used():
-            one = self.endpoint(name)
-            info = await asyncio.to_thread(ModelStore().find, f"{one['model']}:{one['version']}")
-            try:
-                example = await asyncio.to_thread(read_json, info.folder, EXAMPLE_FILE)
-            except (OSError, ValueError) as exc:
-                raise UsageError(f"the example of {info} cannot be read: {reason(exc)}") from exc
-            self.answer({"request": json.dumps(example, indent=1)})
+            endpoint = self.served(name)
+            text = await asyncio.to_thread(lambda: readable(_example(endpoint)))
+        self.answer({"request": text if len(text) <= MOST_SHOWN else None})
 
 
-class InferHandler(EndpointHandler):
+class InferHandler(_Handler):
     """``POST endpoints/NAME/infer`` sends a request to the endpoint."""
 
     @requires("execute")
     async def post(self, name: str) -> None:
         """Respond with the answer of the endpoint."""
-        try:
-            request = parse_json(typed(self.body(), "request", str), "the request")
-        except ValueError as exc:
-            raise UsageError(str(exc)) from exc
+        request = _request(self.body())
         async with self.panel.used():
-            one, begun = self.endpoint(name), time.perf_counter()
-            found = await self.client().infer(name, str(one["model"]).rpartition("/")[2], request)
-            self.answer({"answer": json.dumps(found, indent=1), "seconds": time.perf_counter() - begun})
+            endpoint = self.served(name)
+            if request is None:
+                request = await asyncio.to_thread(_example, endpoint)
+            begun = time.perf_counter()
+            found = await self.client().infer(name, str(endpoint["model"]).rpartition("/")[2], request)
+            seconds = time.perf_counter() - begun
+        text = await asyncio.to_thread(readable, found)
+        self.answer({"answer": text[:MOST_SHOWN], "complete": len(text) <= MOST_SHOWN, "seconds": seconds})
+
+
+def readable(message: Mapping[str, Any]) -> str:
+    """Return a message of the Open Inference Protocol as JSON, with a line for each tensor and for each other value."""
+    values = ",\n".join(f" {strict_json(key)}: {_lines(value)}" for key, value in message.items())
+    return f"{{\n{values}\n}}"
+
+
+def _lines(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        tensors = ",\n".join(f"  {strict_json(one)}" for one in value)
+        return f"[\n{tensors}\n ]"
+    return strict_json(value)
+
+
+def _request(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the request in an ``EndpointRequest`` message; raise UsageError if it is not a JSON object."""
+    if body.get("request", "") is None:
+        return None
+    try:
+        return parse_json(typed(body, "request", str), "the request")
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc
+
+
+def _example(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the example of an endpoint's version, or of the latest version if it is unknown which one it serves."""
+    model, version = endpoint["model"], endpoint["version"]
+    try:
+        info = ModelStore().find(f"{model}:{version}" if version else str(model))
+    except ModelNotFoundError as exc:
+        raise RefusedError("unknown", str(exc)) from exc
+    try:
+        return read_json(info.folder, EXAMPLE_FILE)
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"the example of {info} cannot be read: {reason(exc)}") from exc

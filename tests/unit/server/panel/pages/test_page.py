@@ -8,9 +8,9 @@ import math
 import pytest
 from farandole.protocol import Report, Status, report_to_json
 from farandole.runs.store import RunStore
-from farandole.server.panel import page as pages
 from farandole.server.panel import wire
 from farandole.server.panel.pages import following
+from farandole.server.panel.pages import page as pages
 from farandole.server.panel.pages.page import Page
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.runs import RunIndex
@@ -66,7 +66,7 @@ async def test_a_slow_page_gets_the_newest_messages_and_delays_nothing(panel):
     assert slow.taken == []
     panel._loops[1].cancel()
     slow.let()
-    await until(lambda: {one["kind"] for one in slow.taken} >= {"clusters", "resources", "runs"})
+    await until(lambda: {one["kind"] for one in slow.taken} >= {"clusters", "endpoints", "resources", "runs"})
     totals = [one["total"] for one in slow.taken if one["kind"] == "runs"]
     assert totals == [999]
     sending.cancel()
@@ -83,8 +83,8 @@ async def test_a_run_that_is_shown_again_is_sent_again(panel):
     page.subscribe(watch)
     sending = asyncio.create_task(page.send_updates())
     await until(lambda: panel.topics["runs"].message)
-    slow.let(3)
-    await until(lambda: len(slow.taken) == 3 and slow.waiting)
+    slow.let(len(panel.topics))
+    await until(lambda: len(slow.taken) == len(panel.topics) and slow.waiting)
     page.subscribe({**watch, "runs": []})
     page.subscribe(watch)
     slow.let()
@@ -121,7 +121,7 @@ async def test_a_followed_run_has_small_messages_only_if_there_is_news(panel, mo
     run.add_log(0, "a line\n")
     await until(lambda: news(slow)[-1]["activity"] != last["activity"])
     # The page receives no view, and no problem for the run that does not exist.
-    assert {one["kind"] for one in slow.taken} <= {"clusters", "resources", "runs", "followed"}
+    assert {one["kind"] for one in slow.taken} <= {"clusters", "endpoints", "resources", "runs", "followed"}
     run.finish(Status.FINISHED)
     sending.cancel()
     await asyncio.wait([sending])

@@ -26,7 +26,7 @@ VERSIONS = ("version 1", "version 2")
 
 @dataclass(frozen=True)
 class Shown:
-    """What the notebook shows at its end: the errors of each row in km after 6 and 24 hours, and the counted answers."""
+    """What the notebook shows: the errors of each row in km after 6 and 24 hours, and the counted answers."""
 
     errors: dict[str, tuple[float, float]]
     answers: str

@@ -27,6 +27,8 @@ MAGICS = {
     "push": "%push",
     "pull": "%pull",
     "runs": "%runs",
+    "models": "%models",
+    "serve": "%serve",
 }
 
 
@@ -63,9 +65,11 @@ class MagicsDirective(MarkdownDirective):
     def markdown(self) -> Iterator[str]:
         """Yield a heading, the docstring and a table for each magic."""
         from farandole.notebook.magics import FarandoleMagics
+        from farandole.notebook.serving.magics import ServingMagics
 
         for name, shown in MAGICS.items():
-            magic = getattr(FarandoleMagics, f"{name}_magic", None) or getattr(FarandoleMagics, name)
+            owner = ServingMagics if hasattr(ServingMagics, name) else FarandoleMagics
+            magic = getattr(owner, f"{name}_magic", None) or getattr(owner, name)
             yield from ("", f"## `{shown}`", "", magic.parser.description.strip(), "")
             yield from ("| argument | meaning |", "| --- | --- |")
             yield from (_row(action) for action in magic.parser._actions)

@@ -42,9 +42,14 @@ PARTS = {
 }
 """The headings of the page's parts, each with the folder whose messages the part lists."""
 
+ENDPOINT = ("Answers of endpoints", "Sent by an endpoint that refuses a request, as `error` in the JSON of its answer.")
 OTHERS = {
     "AttributeError": ("AttributeError", "Raised when an object has no attribute with the requested name."),
     "FileNotFoundError": ("FileNotFoundError", "Raised when a file of Farandole's installation is missing."),
+    "HTTPException": ENDPOINT,
+    "InferenceError": ENDPOINT,
+    "InvalidInput": ENDPOINT,
+    "endpoint_answer": ENDPOINT,
     "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
     "LookupError": ("LookupError", "Raised when a name is not in a list of choices."),
     "SystemExit": ("SystemExit", "Raised when a program ends. The message is the last line that it prints."),
@@ -75,6 +80,7 @@ MODEL_OF = {"ServerSettings": "Variables"}
 """Base classes that themselves inherit from a class in `MODELS`, mapped to that class."""
 
 MAKERS = {
+    "_answer": ("endpoint_answer", "{message}"),
     "_no_gpu": ("refused_start", "{message}"),
     "_require": ("ProfileError", "{key} must be {wanted}."),
 }

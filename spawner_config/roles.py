@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from farandole.protocol import ENDPOINT_PREFIX
-
 WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9-]*-w[0-9]+")
+ENDPOINT_PREFIX = "serve-"
+"""The beginning of the names of servers that are endpoints. It must be equal to that in
+`farandole.driver.endpoints.client`, which is not imported because `make doctor` runs without packages."""
 ENDPOINT_NAME = re.compile(rf"{ENDPOINT_PREFIX}[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 WORKER_SCOPES = [

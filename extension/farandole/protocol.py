@@ -56,8 +56,6 @@ CHECKPOINT_MANIFEST = "manifest.json"
 """The file in a checkpoint that contains ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of
 the checkpoint's files."""
 
-ENDPOINT_PREFIX = "serve-"
-"""The beginning of the names of servers that are endpoints."""
 GROUP_FOLDERS = "/groups"
 """The folder, on servers of a hub, that contains the shared folder of each group. It must be equal to
 `spawner_config.shares.GROUPS_PLACE`."""

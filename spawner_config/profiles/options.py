@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import UsageError
 from farandole.models.names import parse_key
-from farandole.protocol import ENDPOINT_PREFIX
 from farandole.server.worker.args import WORKER_ARGS
 from tornado.web import HTTPError
 
 from spawner_config.profiles.limits import LimitError
-from spawner_config.roles import is_endpoint, is_notebook, is_worker, role_of
+from spawner_config.roles import ENDPOINT_PREFIX, is_endpoint, is_notebook, is_worker, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from spawner_config.settings import ROOT
 
 IMPORT = "import json, sys, hub.up, spawner_config.local, tests.demo; print(json.dumps(sorted(sys.modules)))"
 OURS = {"farandole"}
-OPTIONAL = {"pip", "regex", "setuptools"}
+OPTIONAL = {"_brotli", "brotli", "pip", "regex", "setuptools"}
 """Packages that others import if they are installed."""
 
 

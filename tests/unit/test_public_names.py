@@ -9,6 +9,7 @@ import pytest
 NAMES = [
     "Cluster",
     "Elastic",
+    "Endpoint",
     "checkpoint",
     "config",
     "device",
@@ -21,6 +22,7 @@ NAMES = [
     "rank",
     "report",
     "result",
+    "save_model",
     "size",
     "state",
     "sync",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
+from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.driver.workers.worker import Progress, WorkerOptions
 from farandole.exceptions import FarandoleError, NoClusterError, UsageError
 from farandole.hyperparameters import checked
@@ -31,9 +31,6 @@ from farandole.runs.store import RunStore
 
 T = TypeVar("T")
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
-START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
-"""The default timeout for starting a cluster, in seconds. Hubs whose servers may take longer set
-``FARANDOLE_START_SECONDS``, because a shorter timeout here would hide the hub's own error."""
 
 
 class Cluster:
@@ -85,7 +82,7 @@ class Cluster:
         profile: str | None = None,
         ranks: int | None = None,
         backend: str | None = None,
-        timeout: float = START_SECONDS,
+        timeout: float = SERVER_START_SECONDS,
         wait: bool = False,
         **where: Any,
     ) -> Self:
@@ -114,7 +111,7 @@ class Cluster:
         return cluster._open(cluster._core.start(count, options, cluster._progress, timeout))
 
     @classmethod
-    def attach(cls, name: str = "main", *, timeout: float = START_SECONDS, **where: Any) -> Self:
+    def attach(cls, name: str = "main", *, timeout: float = SERVER_START_SECONDS, **where: Any) -> Self:
         """Attach to a running cluster, for example after a restart of the driver, and take over its runs.
 
         Runs that are still in progress, and runs that ended without a driver, appear in `background` with their

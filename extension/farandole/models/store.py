@@ -67,7 +67,7 @@ class ModelStore:
         except OSError as exc:
             raise ModelError(
                 f"the model {name} could not be saved in {parent}: {exc.strerror or exc}. Nothing was stored; make "
-                "room with `%models remove`, or ask who may write there."
+                "room with `%models remove`, or ask for permission to write there."
             ) from exc
         finally:
             shutil.rmtree(new, ignore_errors=True)
@@ -134,8 +134,9 @@ class ModelStore:
         """
         name, version = parse_key(key)
         if version is None:
+            self.find(key)
             versions = ", ".join(f"{name}:{one}" for one in self._versions(name))
-            raise ModelNotFoundError(f"name the version to remove: {versions or f'there is no model {name}'}")
+            raise ModelNotFoundError(f"name the version to remove: {versions}")
         if version not in self._versions(name):
             self.find(key)
         folder = self._folder(name) / str(version)

@@ -9,9 +9,10 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from farandole.driver.cluster import START_SECONDS, Cluster
+from farandole.driver.cluster import Cluster
 from farandole.driver.output import parse_ranks
 from farandole.driver.recovery.orphaned_runs import complete
+from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.driver.world.backends import check_backend
 from farandole.exceptions import NoClusterError, TransferError, UsageError
 from farandole.hyperparameters import parse
@@ -55,7 +56,7 @@ class FarandoleMagics(Magics):
     @argument("--ranks", "-r", type=int, help="ranks on each worker (default: the profile's number)")
     @argument("--backend", "-b", help="horovod, torch or none (default: horovod if it is installed)")
     @argument("--name", "-n", help="the cluster's name (default: main)")
-    @argument("--timeout", type=float, default=START_SECONDS, help="seconds until the workers must be ready")
+    @argument("--timeout", type=float, default=SERVER_START_SECONDS, help="seconds until the workers must be ready")
     @argument("--lines", type=int, default=100, help="number of log lines to show")
     @argument("--model", metavar="NAME", help="the ranks' variable with the model whose speed is predicted")
     @argument("--batch", metavar="NAME", help="the ranks' variable with a batch for this model")

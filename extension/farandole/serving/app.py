@@ -86,7 +86,7 @@ async def _invalid(_request: Request, exc: Exception) -> JSONResponse:
     first = exc.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return _answer(
-        HTTPStatus.BAD_REQUEST, f"this is no request of the Open Inference Protocol: {place}: {first['msg']}"
+        HTTPStatus.BAD_REQUEST, f"this is not a request of the Open Inference Protocol: {place}: {first['msg']}"
     )
 
 

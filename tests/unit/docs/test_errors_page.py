@@ -26,6 +26,7 @@ HANDLED = "the code handles it"
 DAMAGED = "the panel and the notebook show it as the reason why they leave out a file or a run"
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
+    "extension/farandole/driver/cells/models.py": {"raise ModelError(error)": PASSED_ON},
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/cells/folder_ends.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/control/mailbox.py": {
@@ -39,6 +40,7 @@ NOT_FOR_USERS = {
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
     "extension/farandole/cli/credentials.py": {"raise ValueError(": PART},
+    "extension/farandole/models/model.py": {"raise ValueError(": PART},
     "extension/farandole/notebook/arguments.py": {
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",
     },
@@ -79,8 +81,13 @@ NOT_FOR_USERS = {
     "extension/farandole/runs/notes.py": {"raise UsageError(str(exc))": PASSED_ON},
     "extension/farandole/runs/writer.py": {"raise OSError(": HANDLED},
     "extension/farandole/server/journal/journals.py": {"raise ValueError(": BUG},
+    "extension/farandole/server/panel/routes/endpoints.py": {
+        'raise RefusedError("unknown", str(exc))': PASSED_ON,
+        "raise UsageError(str(exc))": PASSED_ON,
+    },
     "extension/farandole/server/panel/views.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/server/worker/routes.py": {"raise web.HTTPError(400, str(exc))": PASSED_ON},
+    "extension/farandole/serving/command.py": {"raise web.HTTPError(403)": "only a program without a token sees it"},
     "hub/doctor/finding.py": {"raise ValueError(": BUG},
     "hub/engine_filter/body.py": {"raise ValueError(": PART},
     "hub/engine_filter/engine.py": {"raise EngineError(": "the client gets the engine's answer"},
@@ -104,7 +111,10 @@ NOT_FOR_USERS = {
         "raise self.error(self._sentence(": ELSEWHERE,
     },
     "spawner_config/operators/notices.py": {"raise TimeoutError(": "the hub's log has the reason"},
-    "spawner_config/profiles/options.py": {'raise HTTPError(400, "%s", exc': PASSED_ON},
+    "spawner_config/profiles/options.py": {
+        "raise OptionsError(str(exc))": PASSED_ON,
+        "raise _refusal(exc)": PASSED_ON,
+    },
     "spawner_config/profiles/profiles.py": {
         'raise ProfileError(f"{path}: {exc}")': PASSED_ON,
         'raise ProfileError(f"{key} must be {wanted}.")': ELSEWHERE,

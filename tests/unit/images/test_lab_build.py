@@ -41,6 +41,7 @@ class Checkout:
             (self.lab / name).write_text(name, encoding="utf-8")
         self.wire.write_text("Numbers: TypeAlias = list[float | None]\n", encoding="utf-8")
         self.wire.with_name("wire_routes.py").write_text("Rank: TypeAlias = int\n", encoding="utf-8")
+        self.wire.with_name("wire_hub.py").write_text("Text: TypeAlias = str\n", encoding="utf-8")
         for name in ("build.py", "wire_types.py"):
             shutil.copy(EXTENSION / "labextension" / name, self.lab)
         npm = folder / "bin" / "npm"

@@ -117,6 +117,7 @@ def test_a_changed_file_is_damaged(store):
         ({"metrics": {"a": "x"}}, "'metrics' in model.json must be numbers"),
         ({"inputs": [{"name": "x"}]}, "'inputs' in model.json must be a list of tensors"),
         ({"files": {"evil.pickle": {}}}, "lists the file 'evil.pickle'"),
+        ({"files": {"../1/weights.safetensors": {}}}, "lists the file '../1/weights.safetensors'"),
         ({"files": {}}, "has no 'created' or no 'weights.safetensors'"),
         ({"files": {"weights.safetensors": {"bytes": 1, "sha256": "x"}}}, "no valid sha256"),
         ({"files": {"weights.safetensors": {"bytes": -1, "sha256": "0" * 64}}}, "no valid size"),
@@ -133,6 +134,20 @@ def test_a_damaged_info_is_named_and_left_out_of_the_list(store, change, reason)
         store.find("iris:2")
     with pytest.warns(UserWarning, match="iris:2 cannot be read"):
         assert [info.version for info in store.list()] == [1]
+
+
+def test_an_info_does_not_lead_out_of_its_folder(store, tmp_path):
+    saved = save(store)
+    path = saved.folder / "model.json"
+    record = json.loads(path.read_text()) | {"name": "../evil", "group": "..", "version": 7, "folder": "/etc"}
+    path.unlink()
+    path.write_text(json.dumps(record))
+    assert store.find("iris:1") == saved
+    path.unlink()
+    path.symlink_to(tmp_path / "model.json")
+    (tmp_path / "model.json").write_text(json.dumps(record))
+    with pytest.raises(ModelDamagedError, match="'model.json' is a symbolic link"):
+        store.find("iris:1")
 
 
 def test_a_missing_model_is_named_with_a_similar_one(store):

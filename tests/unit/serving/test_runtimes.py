@@ -1,5 +1,7 @@
 """Versions are loaded if they are intact, and without reading a pickle."""
 
+import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -102,6 +104,25 @@ def _plant(program, member, content):
     with zipfile.ZipFile(program, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "example.json", "program.pt2"])
+def test_a_pickle_in_place_of_a_file_is_not_read(store, info, tmp_path, name):
+    planted = tmp_path / "executed"
+    _replace(info, name, pickle.dumps(Touch(planted)))
+    with pytest.raises(Exception) as raised:
+        load(store.find("iris"))
+    assert "another content" not in str(raised.value)
+    assert not planted.exists()
+
+
+def _replace(info, name, content):
+    """Replace a file of a version, with a valid digest, as somebody with access to the folder could."""
+    record = json.loads((info.folder / "model.json").read_text())
+    record["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    for file, written in ((name, content), ("model.json", json.dumps(record).encode())):
+        (info.folder / file).chmod(0o644)
+        (info.folder / file).write_bytes(written)
 
 
 def test_a_program_that_is_no_archive_is_damaged(info):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,34 @@ from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.starts import start_server
 from farandole.driver.workers.worker import REQUEST_TIMEOUT, Progress
 from farandole.exceptions import EndpointError, EndpointNotFoundError, FarandoleError
-from farandole.protocol import ENDPOINT_PREFIX
+from farandole.protocol import is_number
+from farandole.reading import parse_json, printable
 
+ENDPOINT_PREFIX = "serve-"
+"""The beginning of the names of servers that are endpoints. It is equal to `spawner_config.roles.ENDPOINT_PREFIX`."""
 STATUS_TIMEOUT = aiohttp.ClientTimeout(total=5)
 SWITCH_TIMEOUT = aiohttp.ClientTimeout(total=600)
 """Loading a large model takes minutes."""
+LONGEST_REASON = 500
+"""The characters of the reason in an endpoint's answer that are shown."""
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_figure(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
+STATUS: dict[str, Callable[[Any], bool]] = {
+    "model": lambda value: isinstance(value, str),
+    "version": _is_count,
+    "requests_per_second": _is_figure,
+    "errors": _is_count,
+    "p95_ms": lambda value: value is None or _is_figure(value),
+}
+"""The keys of the status that an endpoint sends, each with the function that checks its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +130,13 @@ class EndpointClient:
         await self._hub.stop_server(f"{ENDPOINT_PREFIX}{name}")
 
     async def status(self, name: str) -> EndpointStatus:
-        """Return what is known of an endpoint. Raises EndpointNotFoundError if there is none."""
-        return await self.status_of(name, await self._server(name))
+        """Return what is known of an endpoint, without its figures if it does not answer.
+
+        Raises:
+            EndpointNotFoundError: there is no endpoint with this name.
+            EndpointError: its answer is not valid.
+        """
+        return await self._status(name, await self._server(name))
 
     async def statuses(self) -> list[EndpointStatus]:
         """Return what is known of all endpoints, in alphabetical order."""
@@ -116,12 +144,12 @@ class EndpointClient:
 
     async def switch(self, name: str, key: str) -> None:
         """Let an endpoint serve another version. Raises EndpointError if it refuses; it then serves the earlier one."""
-        await self._request(name, "POST", "farandole/version", json={"model": key}, timeout=SWITCH_TIMEOUT)
+        path = "farandole/version"
+        _parsed(name, await self._request(name, "POST", path, json={"model": key}, timeout=SWITCH_TIMEOUT))
 
     async def infer(self, name: str, model: str, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request of the Open Inference Protocol, and return the answer."""
-        found: dict[str, Any] = await self._request(name, "POST", f"v2/models/{model}/infer", json=request)
-        return found
+        return _parsed(name, await self._request(name, "POST", f"v2/models/{model}/infer", json=request))
 
     async def token(self, name: str, days: float) -> str:
         """Return a new token that can only call this endpoint."""
@@ -139,6 +167,7 @@ class EndpointClient:
         await self._hub.share(f"{ENDPOINT_PREFIX}{name}", user, allowed=allowed)
 
     async def _server(self, name: str) -> dict[str, Any]:
+        """Return the hub's model of an endpoint's server. Raises EndpointNotFoundError if there is none."""
         servers = await self.servers()
         if name not in servers:
             known = f"running: {', '.join(sorted(servers))}" if servers else "none is running"
@@ -148,42 +177,94 @@ class EndpointClient:
         return servers[name]
 
     async def status_of(self, name: str, server: dict[str, Any]) -> EndpointStatus:
-        """Return what is known of an endpoint, given the hub's model of its server."""
-        options = server.get("user_options") or {}
-        model, _, version = str(options.get("model", "")).partition(":")
-        known = EndpointStatus(
-            name=name,
-            url=server.get("full_url") or server["url"],
-            model=model,
-            version=int(version or 0),
-            command=tuple(options.get("command", ())),
-            ready=bool(server.get("ready")),
-        )
-        if not known.ready or not model:
+        """Return what is known of an endpoint, given the hub's model of its server.
+
+        Without a valid answer, the figures are missing, so that one endpoint does not hide the others.
+        """
+        try:
+            return await self._status(name, server)
+        except EndpointError:
+            return _known(name, server)
+
+    async def _status(self, name: str, server: dict[str, Any]) -> EndpointStatus:
+        known = _known(name, server)
+        if not known.ready or not known.model:
             return known
         try:
-            found = await self._request(name, "GET", "farandole/status", server=server, timeout=STATUS_TIMEOUT)
+            body = await self._request(name, "GET", "farandole/status", server=server, timeout=STATUS_TIMEOUT)
         except EndpointError:
             return known
-        return replace(known, **{key: value for key, value in found.items() if key in vars(known)})
+        return replace(known, **_figures(name, _parsed(name, body)))
 
     async def _request(
         self, name: str, method: str, path: str, *, server: dict[str, Any] | None = None, **options: Any
-    ) -> Any:
-        """Send a request to an endpoint and return the JSON of its answer. Raises EndpointError if it refuses."""
+    ) -> bytes:
+        """Send a request to an endpoint and return the body of its answer. Raises EndpointError if it refuses."""
         address = self._hub.address.server((server or await self._server(name))["url"])
         headers = {**address.headers, "Authorization": f"token {self._hub.token}"}
         options.setdefault("timeout", REQUEST_TIMEOUT)
         try:
-            async with self._hub.session.request(method, f"{address.url}{path}", headers=headers, **options) as answer:
-                text = await answer.text()
+            # While an endpoint starts or ends, the hub may redirect to its own pages.
+            async with self._hub.session.request(
+                method, f"{address.url}{path}", headers=headers, allow_redirects=False, **options
+            ) as answer:
+                body = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise EndpointError(f"the endpoint {name} does not answer ({exc or 'no answer in time'})") from exc
-        try:
-            found = json.loads(text)
-        except ValueError:
-            found = {}
-        if answer.status >= 400:
-            reason = found.get("error") or found.get("message") or answer.reason
-            raise EndpointError(f"the endpoint {name} answered {answer.status}: {reason}")
-        return found
+            why = str(exc) or "no answer in time"
+            raise EndpointError(
+                f"the endpoint {name} does not answer ({why}). Try again, or see `%serve list`."
+            ) from exc
+        if answer.status >= 300:
+            raise EndpointError(f"the endpoint {name} answered {answer.status}: {_reason(body) or answer.reason}")
+        return body
+
+
+def _known(name: str, server: dict[str, Any]) -> EndpointStatus:
+    """Return what the hub knows of an endpoint, from its model of the server."""
+    options = server.get("user_options") or {}
+    model, _, version = str(options.get("model", "")).partition(":")
+    return EndpointStatus(
+        name=name,
+        url=server.get("full_url") or server["url"],
+        model=model,
+        version=int(version or 0),
+        command=tuple(options.get("command", ())),
+        ready=bool(server.get("ready")),
+    )
+
+
+def _parsed(name: str, body: bytes) -> dict[str, Any]:
+    """Return the JSON object in the body of an endpoint's answer. Raises EndpointError if there is none."""
+    try:
+        return parse_json(body, "its content")
+    except ValueError as exc:
+        raise _invalid(name, f"answer: {printable(str(exc))}") from exc
+
+
+def _figures(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those values of the status that an endpoint has sent which `EndpointStatus` has.
+
+    Raises EndpointError if one of them is missing or not valid.
+    """
+    for key, is_valid in STATUS.items():
+        if not is_valid(found.get(key)):
+            raise _invalid(name, f"status: {key!r} is {printable(reprlib.repr(found.get(key)))}")
+    return {key: found[key] for key in STATUS}
+
+
+def _invalid(name: str, why: str) -> EndpointError:
+    """Return the error for an answer that is not valid."""
+    return EndpointError(
+        f"the endpoint {name} sent an invalid {why}. Try again; if the error remains, stop it with "
+        f"`%serve stop {name}` and start it again."
+    )
+
+
+def _reason(body: bytes) -> str:
+    """Return the reason in an answer with an error, or an empty string. A proxy may answer with a page."""
+    try:
+        found = parse_json(body, "")
+    except ValueError:
+        return ""
+    said = found.get("error") or found.get("message")
+    return printable(" ".join(said.split()))[:LONGEST_REASON] if isinstance(said, str) else ""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from farandole.driver.cluster import START_SECONDS
 from farandole.driver.endpoints.client import EndpointClient, EndpointStatus
 from farandole.driver.loop import LoopThread
+from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import EndpointError, EndpointExistsError, UsageError
 from farandole.models.model import ONNX_FILE, ModelInfo
@@ -42,7 +42,7 @@ class Endpoint:
         name: str | None = None,
         profile: str | None = None,
         wait: bool = False,
-        timeout: float = START_SECONDS,
+        timeout: float = SERVER_START_SECONDS,
         store: ModelStore | None = None,
         progress: Progress = print,
         **where: Any,
@@ -60,7 +60,8 @@ class Endpoint:
 
         Raises:
             UsageError, EndpointExistsError: an argument is wrong, or there is an endpoint with this name.
-            ModelError: the model does not exist, is damaged, or was saved without an example.
+            ModelError: the model does not exist or is damaged.
+            EndpointError: the model was saved without an example.
             WorkerStartError, HubError: the start failed, and nothing is left of it.
         """
         if bool(model) == bool(command):
@@ -90,7 +91,12 @@ class Endpoint:
         return cls("any", **where)._call(lambda client: client.statuses())
 
     def status(self) -> EndpointStatus:
-        """Return what is known of this endpoint. Raises EndpointNotFoundError if it is not running."""
+        """Return what is known of this endpoint.
+
+        Raises:
+            EndpointNotFoundError: it is not running.
+            EndpointError: its answer is not valid.
+        """
         return self._call(lambda client: client.status(self.name))
 
     @property
@@ -172,7 +178,7 @@ class Endpoint:
 
 
 def _servable(store: ModelStore, key: str) -> ModelInfo:
-    """Return a version that can be served. Raises ModelError otherwise, before a server is started for it."""
+    """Return a version that can be served. Raises ModelError or EndpointError before a server is started for it."""
     info = store.find(key)
     if not info.inputs:
         raise EndpointError(f"{info} was saved without an example, so it cannot be served; save it with `example=x`")

@@ -119,7 +119,7 @@ class HubClient:
                     exists = await self._delete(path)
         except TimeoutError as exc:
             raise DeadlineError(
-                f"the hub did not stop worker {name} within {self._stop_seconds:g} s; stop it on the hub's home page"
+                f"the hub did not stop server {name} within {self._stop_seconds:g} s; stop it on the hub's home page"
             ) from exc
 
     async def worker_token(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,10 @@ from farandole.exceptions import HubBusyError, WorkerStartError
 
 if TYPE_CHECKING:
     from farandole.driver.workers.worker import Progress
+
+SERVER_START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
+"""The default timeout for starting a cluster or an endpoint, in seconds. Hubs whose servers may take longer set
+``FARANDOLE_START_SECONDS``, because a shorter timeout here would hide the hub's own error."""
 
 
 async def start_server(

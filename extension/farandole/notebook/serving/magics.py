@@ -10,8 +10,8 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from farandole.driver.cluster import START_SECONDS
 from farandole.driver.endpoints.endpoint import Endpoint
+from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.exceptions import EndpointNotFoundError, UsageError
 from farandole.models.names import parse_key
 from farandole.models.store import ModelStore
@@ -49,7 +49,7 @@ class ServingMagics(Magics):
     @argument("--command", metavar="COMMAND", help="run this command instead; {port} stands for the port to listen on")
     @argument("--name", "-n", help="the endpoint's name (default: the model's)")
     @argument("--profile", "-p", help="a profile of the hub's spawn page")
-    @argument("--timeout", type=float, default=START_SECONDS, help="seconds until the endpoint must be ready")
+    @argument("--timeout", type=float, default=SERVER_START_SECONDS, help="seconds until the endpoint must be ready")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
     @argument("--days", type=float, default=30, help="days after which a token expires (default: 30)")
     @argument("--kserve", action="store_true", help="print the manifest for a cluster with KServe, and start nothing")
@@ -163,6 +163,7 @@ def _act(
     actions: dict[str, Callable[[argparse.Namespace], Any]],
     parser: argparse.ArgumentParser,
 ) -> Any:
+    """Perform the action of a magic, or explain it."""
     if options.action not in actions:
         raise UsageError(unknown_action(magic, options.action, tuple(actions)))
     if options.help:
@@ -172,6 +173,7 @@ def _act(
 
 
 def _some(options: argparse.Namespace, action: str) -> list[str]:
+    """Return the models to which an action applies. Raises UsageError if there are none."""
     if not options.models:
         raise UsageError(f"`%models {action}` needs a version, such as `%models {action} iris:2`")
     return list(options.models)
@@ -184,6 +186,8 @@ def _endpoint(name: str | None) -> Endpoint:
     names = [one.name for one in Endpoint.all()]
     if len(names) != 1:
         raise EndpointNotFoundError(
-            f"there are {len(names)} endpoints ({', '.join(names)}); name one of them" if names else "no endpoint runs"
+            f"there are {len(names)} endpoints ({', '.join(names)}); name one of them"
+            if names
+            else "no endpoint is running. Start one with `%serve MODEL:VERSION`."
         )
     return Endpoint(names[0])

@@ -21,10 +21,10 @@ def inference_service(info: ModelInfo) -> str:
 
     Source: https://kserve.github.io/website/docs/reference/crd-api
     """
-    image = "farandole-serving" if ONNX_FILE in info.files else "farandole-serving-torch"
+    variant = "" if ONNX_FILE in info.files else "-torch"
     container: dict[str, Any] = {
         "name": "kserve-container",
-        "image": f"{os.environ.get('FARANDOLE_REGISTRY', '')}{image}:{__version__}",
+        "image": f"{os.environ.get('FARANDOLE_REGISTRY', '')}farandole-serving:{__version__}{variant}",
         "command": ["python", "-m", "farandole.serving", "--no-login", f"{info.name.model}:{info.version}"],
         "env": [
             {"name": "FARANDOLE_MODELS", "value": MODELS},

@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from farandole.driver.cluster import START_SECONDS, Cluster
+from farandole.driver.cluster import Cluster
 from farandole.driver.control.mailbox import DriverStatus, ask
 from farandole.driver.core.pool import worker_name
 from farandole.driver.workers.source import HubWorkers
+from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import DeadlineError, FarandoleError
 from farandole.protocol import Status
@@ -50,7 +51,7 @@ class Actions:
         names = [worker_name(name, index) for index in range(workers)]
         options = replace(options, workers=workers, together=workers)
         action = PendingAction(kind="start", options=options, wanted=workers)
-        await self._soon(name, action, source.start(names, options, self._log, START_SECONDS))
+        await self._soon(name, action, source.start(names, options, self._log, SERVER_START_SECONDS))
 
     async def scale(self, name: str, workers: int) -> None:
         """Scale a cluster to the given number of workers, using its driver if there is one."""
@@ -65,7 +66,7 @@ class Actions:
             free = (worker_name(name, index) for index in range(workers + len(members)))
             names = [one for one in free if one not in taken][:number]
             options = replace(options_of(self._monitor.snapshot, name), workers=workers, together=number)
-            job: Coroutine[Any, Any, Any] = self._source().start(names, options, self._log, START_SECONDS)
+            job: Coroutine[Any, Any, Any] = self._source().start(names, options, self._log, SERVER_START_SECONDS)
         else:
             job = self._source().stop(members[workers:])
         await self._soon(name, PendingAction(kind="scale", wanted=workers), job)

@@ -598,7 +598,7 @@ async def test_workers_that_wait_for_a_stop_request_do_not_time_out(fake, worker
 async def test_a_worker_that_does_not_stop_is_named(fake, workers):
     await start(workers, ["c-w0"])
     fake.busy_deletes = 1000
-    with pytest.raises(DeadlineError, match=r"did not stop worker c-w0 within 1.5 s; stop it on the hub's home page"):
+    with pytest.raises(DeadlineError, match=r"did not stop server c-w0 within 1.5 s; stop it on the hub's home page"):
         await workers.stop(["c-w0"])
 
 

@@ -277,7 +277,7 @@ def test_the_driver_waits_at_least_as_long_as_the_hub(made: Any) -> None:
     pod, spawner = made()
     values = {each["name"]: each.get("value") for each in container(pod)["env"]}
     assert float(values["FARANDOLE_START_SECONDS"]) >= spawner.start_timeout > spawner.place_seconds
-    read = "from farandole.driver.cluster import START_SECONDS; print(START_SECONDS)"
+    read = "from farandole.driver.workers.starts import SERVER_START_SECONDS as seconds; print(seconds)"
     environ = {**os.environ, "FARANDOLE_START_SECONDS": values["FARANDOLE_START_SECONDS"]}
     done = subprocess.run([sys.executable, "-c", read], env=environ, capture_output=True, text=True, check=True)
     assert float(done.stdout) >= spawner.start_timeout

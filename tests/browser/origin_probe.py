@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 EVE = "eve"
 SOURCES = Path(__file__).with_name("probe")
+APP = SOURCES / "app.py"
+APP_SERVER = "serve-app"
+ENDPOINT_PAGE = "serve-pages/evil/page"
 CONFIG = """import sys
 sys.path.insert(0, {home!r})
 c.ServerApp.jpserver_extensions = {{"evil": True}}
@@ -82,12 +85,15 @@ class Victim:
 
 
 class OriginProbe:
-    """Attempts to steal from users of the hub at ``url``. ``password`` is that of `EVE`, whose server is running."""
+    """Attempts to steal from users of the hub at ``url``. ``password`` is that of `EVE`, whose server is running.
 
-    def __init__(self, url: str, password: str) -> None:
+    ``page`` is the path of the hostile page below her servers, such as `ENDPOINT_PAGE` on an endpoint.
+    """
+
+    def __init__(self, url: str, password: str, page: str = "evil/page") -> None:
         self.url = url
         self.password = password
-        self.page_url = url_of(url, f"/user/{EVE}/evil/page")
+        self.page_url = url_of(url, f"/user/{EVE}/{page}")
 
     def where(self, victim: Victim) -> dict[str, str]:
         """Return the addresses and names that the page needs for its attempts."""
@@ -102,9 +108,17 @@ class OriginProbe:
 
     def steal(self, page: Page, victim: Victim, *names: str) -> dict[str, list[str]]:
         """Open the hostile page in the victim's browser, and return what each attempt has stolen."""
-        page.goto(self.page_url)
-        expect(page.get_by_text("A page of eve's.")).to_be_visible()
+        self._open(page)
         return self._attempt(page, victim, *names)
+
+    def _open(self, page: Page) -> None:
+        page.goto(self.page_url)
+        hostile, consent = page.get_by_text("A page of eve's."), page.get_by_role("button", name="Authorize")
+        expect(hostile.or_(consent)).to_be_visible()
+        if consent.is_visible():
+            # The first visit of another user's endpoint needs the visitor's consent.
+            consent.click()
+        expect(hostile).to_be_visible()
 
     def _attempt(self, page: Page, victim: Victim, *names: str) -> dict[str, list[str]]:
         with scripts_of_lab_blocked(page.context):
@@ -123,6 +137,12 @@ class OriginProbe:
         page.goto(f"{self.url}/hub/home")
         servers: list[str] = page.evaluate(SERVERS, victim.name)
         return servers
+
+    def acts_at_app(self, page: Page, victim: Victim) -> list[str]:
+        """Return what requests have changed at the victim's endpoint that runs `APP`."""
+        page.goto(url_of(self.url, f"/user/{victim.name}/{APP_SERVER}/"))
+        acts: list[str] = json.loads(page.locator("body").inner_text())["acts"]
+        return acts
 
     @contextmanager
     def logged_in(self, chromium: Browser, victim: Victim) -> Iterator[tuple[BrowserContext, Page]]:
@@ -156,7 +176,7 @@ class OriginProbe:
                 self._log_in(page, victim)
             self._assert_normal_use(page, victim)
             self._assert_no_login_on_a_users_host(page)
-            page.goto(self.page_url)
+            self._open(page)
             page.evaluate("domain => bomb(domain)", urlsplit(self.url).hostname)
             # The hub refuses the victim's requests until the cookies are deleted, but nothing is stolen.
             assert self._attempt(page, victim, "hub_tokens", "server_tokens", "iframes") == {}

@@ -1,20 +1,23 @@
 """Tests what a hostile page can steal from users who open it.
 
-It steals nothing if each user has a separate origin, but it steals tokens if all users share one origin. The last test
-checks that requests for a server that is not running, and requests to 127.0.0.1, are redirected to the hub's host.
+It steals nothing if each user has a separate origin, but it steals tokens if all users share one origin. The page may
+also be that of an endpoint, and it changes nothing at endpoints of other users. The last test checks that requests for
+a server that is not running, and requests to 127.0.0.1, are redirected to the hub's host.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from farandole import Endpoint
 
 from hub.process import local_session
 from spawner_config.settings import ROOT
 from tests import caddy
-from tests.browser.origin_probe import EVE, OriginProbe, Victim, hostile_files, install
+from tests.browser.origin_probe import APP, ENDPOINT_PAGE, EVE, SOURCES, OriginProbe, Victim, hostile_files, install
 from tests.clients.hosts import url_of
 from tests.clients.kernel import RemoteKernel
 from tests.hub import run_hub
@@ -93,6 +96,41 @@ def test_a_page_of_another_user_steals_nothing(
     probe: OriginProbe, victims: dict[str, Victim], chromium: Browser, who: str
 ) -> None:
     probe.assert_nothing_is_stolen(chromium, victims[who])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("probe")
+def test_a_page_of_another_users_endpoint_steals_nothing(
+    victims: dict[str, Victim], hub: RunningHub, chromium: Browser
+) -> None:
+    victim = victims["user"]
+    pages = OriginProbe(hub.url, hub.password, ENDPOINT_PAGE)
+    with running_command(hub, EVE, "pages", SOURCES / "evil.py") as endpoint:
+        endpoint.share(victim.name)
+        pages.assert_nothing_is_stolen(chromium, victim)
+
+
+def test_a_page_of_another_user_changes_nothing_at_an_endpoint(
+    probe: OriginProbe, victims: dict[str, Victim], hub: RunningHub, chromium: Browser
+) -> None:
+    victim = victims["user"]
+    with running_command(hub, victim.name, "app", APP), probe.logged_in(chromium, victim) as (_, page):
+        # The endpoint's own page may act, and the browser now has the endpoint's cookie.
+        assert probe.acts_at_app(page, victim) == []
+        assert page.evaluate("fetch('', {method: 'POST', body: 'own'}).then((answer) => answer.ok)")
+        assert probe.steal(page, victim, "endpoints", "websockets") == {}
+        assert probe.acts_at_app(page, victim) == ["own"]
+
+
+@contextmanager
+def running_command(hub: RunningHub, user: str, name: str, script: Path) -> Iterator[Endpoint]:
+    """Run an endpoint of a user whose command is a script."""
+    where = {"hub_url": hub.url, "token": hub.token_for(user)}
+    endpoint = Endpoint.start(command=["python", str(script)], name=name, progress=len, **where)
+    try:
+        yield endpoint
+    finally:
+        endpoint.stop()
 
 
 # Only for `make release`: tests/docker/test_origins.py runs the probe over TLS for each change.

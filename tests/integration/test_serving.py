@@ -166,6 +166,21 @@ def test_a_large_body_is_refused(hub, endpoint):
     assert "a request may have 32 MiB" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("v1/models/constant:predict", b'{"instances": [[1]]}', "answers requests of the Open Inference Protocol (V2)"),
+        ("v2/models/constant/infer", b"{", "this is not a request of the Open Inference Protocol"),
+        ("v2/models/constant/infer", b"[1]", "this is not a request of the Open Inference Protocol"),
+        ("farandole/version", b"{", 'send {"model": "NAME:VERSION"}'),
+    ],
+)
+def test_other_requests_are_refused_with_what_is_expected(hub, endpoint, where, path, body, message):
+    url = url_of(hub.url, f"/user/{USER}/serve-constant/{path}")
+    answer = local_session().post(url, data=body, headers=headers(where["token"]), timeout=30)
+    assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
+
+
 def test_only_tokens_for_the_endpoint_are_admitted(hub, endpoint, store, where):
     token = endpoint.token(days=1)
     assert call(hub, endpoint, token).status_code == 200

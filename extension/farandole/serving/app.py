@@ -68,7 +68,10 @@ def _status(model: EndpointModel, statistics: Callable[[], dict[str, Any]]) -> C
 
 def _switch(model: EndpointModel, store: ModelStore) -> Callable[[Request], Awaitable[dict[str, Any]]]:
     async def switch(request: Request) -> dict[str, Any]:
-        wanted = await request.json()
+        try:
+            wanted = await request.json()
+        except ValueError:
+            wanted = None
         if not isinstance(wanted, dict) or not isinstance(wanted.get("model"), str):
             raise HTTPException(HTTPStatus.BAD_REQUEST, 'send {"model": "NAME:VERSION"}')
         info = await model.switch(wanted["model"], store)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model
-from kserve.errors import InferenceError
+from kserve.errors import InferenceError, InvalidInput
 from kserve.utils.utils import generate_uuid
 
 from farandole.exceptions import ModelError
@@ -50,14 +50,21 @@ class EndpointModel(Model):  # type: ignore[misc]
             return self.info
 
     async def predict(
-        self, payload: InferRequest, _headers: dict[str, str] | None = None, _response_headers: Any = None
+        self,
+        payload: InferRequest | dict[str, Any],
+        _headers: dict[str, str] | None = None,
+        _response_headers: Any = None,
     ) -> InferResponse:
         """Answer a request. KServe calls this.
 
         Raises:
-            InvalidInput: the inputs are not what the version expects.
+            InvalidInput: the inputs are not what the version expects, or the request is one of KServe's V1 protocol.
             InferenceError: the model failed, or returned values that are not finite.
         """
+        if isinstance(payload, dict):
+            raise InvalidInput(
+                f"this endpoint answers requests of the Open Inference Protocol (V2), at v2/models/{self.name}/infer"
+            )
         answer = await self._batcher.compute(arrays_of(payload, self.info))
         return InferResponse(
             response_id=payload.id or generate_uuid(),

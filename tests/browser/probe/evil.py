@@ -1,12 +1,16 @@
-"""A hostile user's extension of a Jupyter server: pages that need no login, and a store for the data that they send."""
+"""A hostile user's pages, and a store for the data that they send.
 
+They are an extension of a Jupyter server, where they need no login, or the command of an endpoint.
+"""
+
+import asyncio
 import json
 import os
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tornado.web import RequestHandler
+from tornado.web import Application, RequestHandler
 
 HERE = Path(__file__).parent
 LOOT = []
@@ -48,3 +52,13 @@ def _jupyter_server_extension_points():
 
 def _load_jupyter_server_extension(app):
     app.web_app.add_handlers(".*", [(app.base_url + "evil/(.*)", Evil)])
+
+
+async def serve():
+    """Serve the pages as the command of an endpoint."""
+    Application([("/evil/(.*)", Evil)]).listen(int(os.environ["PORT"]), "127.0.0.1")
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import yaml
@@ -24,7 +23,7 @@ def inference_service(info: ModelInfo) -> str:
     variant = "" if ONNX_FILE in info.files else "-torch"
     container: dict[str, Any] = {
         "name": "kserve-container",
-        "image": f"{os.environ.get('FARANDOLE_REGISTRY', '')}farandole-serving:{__version__}{variant}",
+        "image": f"farandole-serving:{__version__}{variant}",
         "command": ["python", "-m", "farandole.serving", "--no-login", f"{info.name.model}:{info.version}"],
         "env": [
             {"name": "FARANDOLE_MODELS", "value": MODELS},

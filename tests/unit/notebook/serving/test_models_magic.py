@@ -1,0 +1,106 @@
+"""Tests for `%models`, and the manifest of `%serve --kserve`, in a real IPython shell with a store in a folder."""
+
+import pytest
+import yaml
+from farandole import __version__
+from farandole.exceptions import ModelNotFoundError, UsageError
+from farandole.models.model import ONNX_FILE, WEIGHTS_FILE, ModelInfo, TensorInfo
+from farandole.models.names import ModelName
+from farandole.models.store import ModelStore
+from farandole.notebook.serving.magics import ServingMagics
+from IPython.core.interactiveshell import InteractiveShell
+
+IRIS = ModelName(model="iris")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
+    return ModelStore()
+
+
+@pytest.fixture
+def magics(store):
+    shell = InteractiveShell()
+    yield ServingMagics(shell)
+    shell.history_manager.end_session()
+
+
+def save(store, *, accuracy, name=IRIS, files=(WEIGHTS_FILE, ONNX_FILE)):
+    inputs = (TensorInfo(name="x", datatype="FP32", shape=(-1, 4)),)
+
+    def write(folder):
+        for file in files:
+            (folder / file).write_bytes(b"weights")
+        return ModelInfo(
+            name=name, version=1, folder=folder, created=1.0, metrics={"accuracy": accuracy}, inputs=inputs
+        )
+
+    return store.save(name, write)
+
+
+def test_without_models_the_list_says_how_to_save_one(magics):
+    listed = magics.models("")
+    assert repr(listed) == "no models yet; fd.save_model(model, NAME) saves one"
+    assert listed._repr_html_() == "<p>no models yet; fd.save_model(model, NAME) saves one</p>"
+
+
+def test_versions_are_listed_with_their_metrics_and_inputs(store, magics, set_zone):
+    set_zone("UTC")
+    save(store, accuracy=0.5)
+    save(store, accuracy=0.75, name=ModelName(model="other"))
+    [head, *rows] = repr(magics.models("list iris")).splitlines()
+    assert head.split() == ["model", "saved", "metrics", "inputs", "outputs", "size", "run"]
+    [row] = rows
+    assert row.startswith("iris:1")
+    assert "accuracy=0.5" in row
+    assert "x: FP32 [-1, 4]" in row
+    assert len(repr(magics.models("")).splitlines()) == 3
+
+
+def test_versions_are_compared_by_what_differs(store, magics):
+    for accuracy in (0.5, 0.75):
+        save(store, accuracy=accuracy)
+    compared = magics.models("compare iris")
+    assert compared.head == ("", "iris:1", "iris:2")
+    assert ("accuracy", "0.5", "0.75") in compared.rows
+    assert repr(magics.models("compare iris:1 iris:2")) == repr(compared)
+
+
+def test_a_version_is_removed_and_the_others_stay(store, magics, capsys):
+    for accuracy in (0.5, 0.75):
+        save(store, accuracy=accuracy)
+    magics.models("remove iris:1")
+    assert capsys.readouterr().out == "iris:1 is removed\n"
+    assert [str(info) for info in store.list()] == ["iris:2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        ("compare", UsageError, "needs versions, such as `%models compare iris:2 iris:3`"),
+        ("remove", UsageError, "needs a version, such as `%models remove iris:2`"),
+        ("remove iris", ModelNotFoundError, "iris:1"),
+        ("list flowers", ModelNotFoundError, "there is no model 'flowers'"),
+        ("remve iris:1", UsageError, "remove"),
+    ],
+)
+def test_a_wrong_line_is_answered_with_the_remedy(store, magics, line, error, message):
+    save(store, accuracy=0.5)
+    with pytest.raises(error) as caught:
+        magics.models(line)
+    assert message in str(caught.value)
+    assert len(store.list()) == 1
+
+
+@pytest.mark.parametrize(("files", "variant"), [((WEIGHTS_FILE, ONNX_FILE), ""), ((WEIGHTS_FILE,), "-torch")])
+def test_the_manifest_serves_the_version_without_a_login_from_a_claim(store, magics, capsys, files, variant):
+    save(store, accuracy=0.5, files=files)
+    magics.serve("iris:latest --kserve")
+    manifest = yaml.safe_load(capsys.readouterr().out)
+    assert (manifest["kind"], manifest["metadata"]["name"]) == ("InferenceService", "iris")
+    [container] = manifest["spec"]["predictor"]["containers"]
+    assert container["command"][-2:] == ["--no-login", "iris:1"]
+    assert container["image"] == f"farandole-serving:{__version__}{variant}"
+    [mount] = container["volumeMounts"]
+    assert {"name": "FARANDOLE_MODELS", "value": mount["mountPath"]} in container["env"]

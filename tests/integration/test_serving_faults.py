@@ -1,0 +1,188 @@
+"""Tests that no request gets a wrong answer while versions are switched under load, and server and hub are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+import torch
+from farandole import Endpoint
+from farandole.exceptions import FarandoleError
+from farandole.models.store import ModelStore
+from farandole.ranks.models.save import save_model
+from jupyterhub.slugs import safe_slug
+
+from bench.serving.load import REQUEST, at_a_rate
+from hub.process import local_session, wait_until
+from tests.clients.hosts import url_of
+from tests.hub import RunningHub, run_hub
+from tests.integration.test_serving import Constant, headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+USER = "mia"
+VERSIONS = (1, 2, 3)
+SEED = 20
+CALLERS = 3
+LATEST_SECONDS = 3.0
+"""A process is killed at most this long after the first switch."""
+ANSWER_SECONDS = 60.0
+REFUSED_PAUSE = 0.02
+RIGHT, REFUSED = "right", "refused"
+RATE = 200.0
+SWITCHES = 10
+
+
+@contextmanager
+def stored(hub: RunningHub) -> Iterator[ModelStore]:
+    """Save the versions of a model in the home of the user, and yield the store."""
+    folder = hub.state / "homes" / safe_slug(USER) / "farandole" / "models"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FARANDOLE_MODELS", str(folder))
+        for version in VERSIONS:
+            save_model(Constant(version), "constant", example=torch.ones(1, 16))
+        yield ModelStore()
+
+
+class Served:
+    """An endpoint of the user, which its user starts again after its process was killed."""
+
+    def __init__(self, hub: RunningHub, store: ModelStore) -> None:
+        self._where = {"hub_url": hub.url, "token": hub.token_for(USER)}
+        self._store = store
+        self.endpoint = self._start(VERSIONS[0])
+        self.caller = self.endpoint.token(days=1)
+
+    def _start(self, version: int) -> Endpoint:
+        return Endpoint.start(f"constant:{version}", store=self._store, progress=len, **self._where)
+
+    def start_again(self, version: int) -> None:
+        """Start the endpoint with a version, after the hub has noticed its end."""
+        wait_until(lambda: not Endpoint.all(**self._where), ANSWER_SECONDS)
+        self._start(version)
+
+    def switch(self, version: int) -> None:
+        self.endpoint.switch(f"constant:{version}", store=self._store)
+
+    def switch_until(self, ended: Callable[[], bool], served: int, versions: Iterator[int]) -> tuple[int, set[int]]:
+        """Switch from the version ``served`` to others until ``ended`` returns true, or a switch fails.
+
+        Return the version that was requested last, and the versions that the endpoint may serve now.
+        """
+        while True:
+            version = next(versions)
+            try:
+                self.switch(version)
+            except FarandoleError:
+                # The endpoint may have switched, although its answer was lost.
+                return version, {served, version}
+            served = version
+            if ended():
+                return version, {version}
+
+
+@contextmanager
+def calling(url: str, token: str) -> Iterator[list[str]]:
+    """Call an endpoint from several threads without a pause, and yield the growing list of outcomes."""
+    outcomes: list[str] = []
+    stop = threading.Event()
+
+    def client() -> None:
+        with local_session() as session:
+            session.headers.update(headers(token))
+            while not stop.is_set():
+                outcomes.append(outcome := outcome_of(session, url))
+                if outcome == REFUSED:
+                    # The hub restarts on the same processors.
+                    stop.wait(REFUSED_PAUSE)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        clients = [pool.submit(client) for _ in range(CALLERS)]
+        try:
+            yield outcomes
+        finally:
+            stop.set()
+    for one in clients:
+        one.result()
+
+
+def outcome_of(session: requests.Session, url: str) -> str:
+    """Send a request. Return `RIGHT` for the value of the answer's version, `REFUSED`, or a description."""
+    try:
+        answer = session.post(url, json=REQUEST, allow_redirects=False, timeout=30)
+    except requests.Timeout as exc:
+        return repr(exc)
+    except requests.RequestException:
+        return REFUSED
+    if answer.status_code >= 400:
+        return REFUSED
+    with suppress(requests.JSONDecodeError):
+        found = answer.json()
+        if found.get("outputs", [{}])[0].get("data") == [float(found["model_version"])]:
+            return RIGHT
+    return f"{answer.status_code}: {answer.text}"
+
+
+def kill_endpoint(hub: RunningHub) -> None:
+    hub.kill_server(USER, "serve-constant")
+
+
+def kill_hub(hub: RunningHub) -> None:
+    hub.kill_and_restart()
+
+
+def kill_later(kill: Callable[[RunningHub], None], hub: RunningHub, seconds: float) -> None:
+    time.sleep(seconds)
+    kill(hub)
+
+
+@pytest.mark.parametrize(
+    "moments", [3, pytest.param(50, marks=[pytest.mark.release, pytest.mark.timeout(1800)])], ids=str
+)
+def test_each_request_is_answered_or_refused_while_server_and_hub_are_killed(tmp_path: Path, moments: int) -> None:
+    seeded, versions, kills = random.Random(SEED), cycle((2, 3, 1)), cycle((kill_endpoint, kill_hub))
+    with run_hub(tmp_path / "state") as hub, stored(hub) as store, ThreadPoolExecutor(1) as pool:
+        served, version = Served(hub, store), VERSIONS[0]
+        url = url_of(hub.url, f"/user/{USER}/serve-constant/v2/models/constant/infer")
+        with calling(url, served.caller) as outcomes:
+            for kill in islice(kills, moments):
+                killing = pool.submit(kill_later, kill, hub, seeded.uniform(0, LATEST_SECONDS))
+                wanted, possible = served.switch_until(killing.done, version, versions)
+                killing.result()
+                if kill is kill_endpoint:
+                    served.start_again(wanted)
+                    possible = {wanted}
+                before = len(outcomes)
+                wait_until(lambda before=before: RIGHT in outcomes[before:], ANSWER_SECONDS)
+                version = served.endpoint.status().version
+                assert version in possible
+        assert set(outcomes) == {RIGHT, REFUSED}
+        served.endpoint.stop()
+
+
+@pytest.mark.parametrize(
+    "count", [2_000, pytest.param(100_000, marks=[pytest.mark.release, pytest.mark.timeout(1200)])], ids=str
+)
+async def test_all_requests_at_a_rate_are_answered_while_versions_are_switched(hub: RunningHub, count: int) -> None:
+    with stored(hub) as store:
+        served = await asyncio.to_thread(Served, hub, store)
+        # The requests go to the server itself, and not through the hub's proxy.
+        address = hub.environment_of(USER, "serve-constant")["JUPYTERHUB_SERVICE_URL"]
+        loading = asyncio.create_task(at_a_rate(f"{address}v2/models/constant/infer", RATE, count, served.caller))
+        for version in islice(cycle((2, 3, 1)), SWITCHES):
+            await asyncio.sleep(count / RATE / (SWITCHES + 1))
+            await asyncio.to_thread(served.switch, version)
+        outcome = await loading
+        await asyncio.to_thread(served.endpoint.stop)
+    assert (outcome.failed, outcome.mixed, len(outcome.seconds)) == ([], 0, count)
+    assert outcome.versions == {"1", "2", "3"}

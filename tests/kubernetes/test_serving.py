@@ -1,0 +1,87 @@
+"""Endpoints in pods: models and commands that a notebook serves, and programs elsewhere call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import local_session
+from images.names import NOTEBOOK, SERVING, registry_prefix, version
+from tests.clients.hosts import url_of
+from tests.docker.hub_api import HubApi
+from tests.docker.test_serving import CELL_SECONDS, OTHER, SAVE, USER, call, serve
+from tests.kubernetes.site import DATA_SET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kubernetes.site import Site
+
+SMALL, FILES = "serve-small", "serve-files"
+
+
+@pytest.fixture(scope="module")
+def token(site: Site) -> Iterator[str]:
+    """Save the models, serve the one with ONNX, and yield a token that can only call its endpoint."""
+    with site.kernel(USER) as kernel:
+        kernel.execute(SAVE, deadline=CELL_SECONDS)
+    assert "small:1" in serve(site, "small")
+    yield serve(site, "token small --days 1").strip()
+    HubApi(site, USER).stop(USER, SMALL)
+    site.wait_gone(USER, SMALL)
+
+
+def image(site: Site, server: str) -> str:
+    """Return the image of a server of the user."""
+    [container] = site.pods(USER)[server]["spec"]["containers"]
+    return str(container["image"])
+
+
+def test_an_endpoint_is_called_from_outside_with_its_token(site: Site, token: str) -> None:
+    answer = call(site, token)
+    assert (answer.status_code, answer.json()["outputs"][0]["data"]) == (200, [10.0])
+    for other in ("", site.browser(OTHER).make_token()):
+        assert call(site, other).status_code == 403
+
+
+@pytest.mark.usefixtures("token")
+def test_an_endpoint_has_its_image_and_only_the_home_of_its_user(site: Site) -> None:
+    assert image(site, SMALL) == SERVING.tag(version(), registry_prefix())
+    spec = site.pods(USER)[SMALL]["spec"]
+    claims = [volume["persistentVolumeClaim"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
+    assert {claim["claimName"] for claim in claims} == {f"farandole-home-{USER}", DATA_SET}
+    assert [volume for volume in spec["volumes"] if "hostPath" in volume] == []
+    assert spec["automountServiceAccountToken"] is False
+    assert site.execute(USER, "id", "-u", server=SMALL).strip() == "1000"
+
+
+@pytest.mark.usefixtures("token")
+def test_the_policy_of_its_user_selects_an_endpoint(site: Site) -> None:
+    """A policy that selects a pod admits only connections of the user's own pods, and of the hub and the proxy."""
+    spec = site.get("networkpolicy", f"farandole-user-{USER}")["spec"]
+    labels = site.pods(USER)[SMALL]["metadata"]["labels"]
+    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_command_answers_behind_the_login(site: Site) -> None:
+    serve(site, '--command "python -m http.server --bind 127.0.0.1 {port}" --name files')
+    assert image(site, FILES) == NOTEBOOK.tag(version(), registry_prefix())
+    url = url_of(site.url, f"/user/{USER}/{FILES}/")
+    refused = local_session().get(url, allow_redirects=False, timeout=30)
+    assert (refused.status_code, "/hub/api/oauth2/authorize" in refused.headers["Location"]) == (302, True)
+    headers = {"Authorization": f"Bearer {serve(site, 'token files --days 1').strip()}"}
+    answer = local_session().get(url, headers=headers, timeout=30)
+    assert (answer.status_code, "Directory listing" in answer.text) == (200, True)
+    assert "endpoint 'files' is stopped" in serve(site, "stop files")
+    site.wait_gone(USER, FILES)
+
+
+def test_an_endpoint_outlives_the_notebook_server(site: Site, token: str) -> None:
+    before = site.pods(USER)[SMALL]["metadata"]["uid"]
+    with site.kernel(USER):
+        pass
+    site.browser(USER).stop_notebook()
+    site.wait_gone(USER, "")
+    assert call(site, token).status_code == 200
+    assert site.pods(USER)[SMALL]["metadata"]["uid"] == before

@@ -6,7 +6,9 @@ user's own pages could use it.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 MISDIRECTED = 421
+SERVERS = "/user/"
+"""The beginning of the paths of users' servers."""
 FORWARDED = "X-Forwarded-For"
 """The header that every proxy adds to the requests that it forwards. Servers, services, health checks and the proxy
 itself send their own requests to the hub's port without this header."""
@@ -153,15 +157,20 @@ class OwnHostHandler(RequestHandler):
         """Skip the XSRF check, because this handler changes nothing."""
 
     def prepare(self) -> None:
-        """Redirect to the hub's own host, or answer 421."""
+        """Redirect to the hub's own host, or answer 421, or 503 if the request is for a server that does not run."""
         if self._own.startswith("https:"):
             # Do not include subdomains, because any name may lead here, and the hosts below it may belong to others.
             self.set_header("Strict-Transport-Security", HSTS)
         if self.request.method in SAFE and (self.request.uri or "").startswith("/"):
             self.redirect(f"{self._own}{self.request.uri}")
             return
-        self.set_status(MISDIRECTED)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.set_header("X-Content-Type-Options", "nosniff")
+        if self.request.host_name != urlsplit(self._own).hostname and self.request.path.startswith(SERVERS):
+            # The proxy passes on requests for running servers to these servers.
+            self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
+            self.finish(f"No server runs at this address. Its user can start it at {self._own}/hub/home\n")
+            return
+        self.set_status(MISDIRECTED)
         page = self.request.headers.get("Origin", self.request.host)
         self.finish(f"This hub is at {self._own} and accepts no such request at or from {page}. Open {self._own}\n")

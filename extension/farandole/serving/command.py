@@ -12,9 +12,11 @@ import time
 from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
+from urllib.parse import urlsplit
 
 from jupyter_server_proxy.standalone.app import StandaloneProxyServer
 from tornado import ioloop, web
+from tornado.httputil import HTTPServerRequest
 from traitlets import default
 
 from farandole.serving.activity import report_activity
@@ -25,21 +27,24 @@ START_SECONDS = 120
 HUB_COOKIES = ("jupyterhub-", "_xsrf")
 """The beginnings of the names of cookies with which the hub's users log in."""
 NOT_PASSED_ON = ("Authorization", "Cookie")
+SAFE = ("GET", "HEAD")
+"""The methods of requests that change nothing."""
 
 
 class AdmittedHandler:
     """Admits each request, and removes the credentials from what the command receives.
 
-    jupyter-server-proxy's standalone handler does not check WebSockets, and passes on the tokens and cookies of
-    callers, who may be other users of the hub.
+    jupyter-server-proxy's standalone handler does not check WebSockets, nor whether a page of another origin has sent a
+    request with the cookies of the browser's user, and passes on the tokens and cookies of callers, who may be other
+    users of the hub.
     """
 
     async def prepare(self: Any) -> None:
         """Answer 403, or redirect browsers to the login, unless the caller may access the endpoint."""
         await asyncio.to_thread(lambda: self.current_user)
-        if self.request.method == "GET" and "websocket" not in self.request.headers.get("Upgrade", "").lower():
+        if self.request.method in SAFE and "websocket" not in self.request.headers.get("Upgrade", "").lower():
             web.authenticated(lambda _handler: None)(self)
-        elif not self.current_user:
+        elif not self.current_user or not (_has_token(self.request) or _is_own_page(self.request)):
             raise web.HTTPError(403)
 
     def proxy_request_headers(self: Any) -> Any:
@@ -51,6 +56,19 @@ class AdmittedHandler:
         if cookies:
             headers["Cookie"] = cookies
         return headers
+
+
+def _has_token(request: HTTPServerRequest) -> bool:
+    """Return whether a request is that of a program. No page can send this header to another origin."""
+    return "Authorization" in request.headers
+
+
+def _is_own_page(request: HTTPServerRequest) -> bool:
+    """Return whether a browser says that a page of the endpoint's own origin has sent a request."""
+    origin = request.headers.get("Origin")
+    if origin is None or origin == "null":
+        return request.headers.get("Sec-Fetch-Site") == "same-origin"
+    return urlsplit(origin).netloc.lower() == request.host.lower()
 
 
 def _foreign_cookies(text: str) -> str:

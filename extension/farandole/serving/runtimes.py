@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from farandole.exceptions import ModelDamagedError, ModelError
+from farandole.exceptions import FarandoleError, ModelDamagedError, ModelError
 from farandole.models.model import EXAMPLE_FILE, ONNX_FILE, PROGRAM_FILE, WEIGHTS_FILE, ModelInfo
 from farandole.models.store import in_use, verify
-from farandole.reading import other_writer, read_json
+from farandole.reading import other_writer, read_json, reason
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -125,12 +125,20 @@ def load(info: ModelInfo) -> Runtime:
         raise ModelError(f"{info} was saved without an example, so it cannot be served; save it with `example=x`.")
     verify(info)
     kind = _kind(info)
-    runtime = kind(info)
     try:
-        runtime.warm_up()
-    except BaseException:
-        runtime.close()
+        runtime = kind(info)
+        try:
+            runtime.warm_up()
+        except BaseException:
+            runtime.close()
+            raise
+    except FarandoleError:
         raise
+    except Exception as exc:
+        # Each library has errors of its own for files that it cannot read.
+        raise ModelError(
+            f"{info} cannot be loaded: {type(exc).__name__}: {reason(exc)}. Save the model again."
+        ) from exc
     return runtime
 
 

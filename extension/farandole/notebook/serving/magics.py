@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from farandole.driver.endpoints.endpoint import Endpoint
@@ -54,9 +55,14 @@ class ServingMagics(Magics):
     @argument("--days", type=float, default=30, help="days after which a token expires (default: 30)")
     @argument("--kserve", action="store_true", help="print the manifest for a cluster with KServe, and start nothing")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%serve token?` does")
+    @no_var_expand
     @line_magic
     def serve(self, line: str) -> Any:
         """Serve a model, or run a command, at an address that others can call. `%serve iris:4` switches the version."""
+        # In a command, {port} is not a variable of the notebook.
+        if self.shell is not None and "--command" not in line:
+            # No frame is that deep, so only the notebook's variables are replaced, and not those of this method.
+            line = self.shell.var_expand(line, depth=sys.getrecursionlimit())
         options = parse_line(self.serve, line)
         if options.command:
             return self._start(options, "")

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from farandole import __version__
+from farandole import Endpoint, __version__
 from farandole.exceptions import ModelNotFoundError, UsageError
 from farandole.models.model import ONNX_FILE, WEIGHTS_FILE, ModelInfo, TensorInfo
 from farandole.models.names import ModelName
@@ -91,6 +91,24 @@ def test_a_wrong_line_is_answered_with_the_remedy(store, magics, line, error, me
         magics.models(line)
     assert message in str(caught.value)
     assert len(store.list()) == 1
+
+
+def test_variables_of_the_notebook_are_replaced_except_in_commands(store, magics, monkeypatch, capsys):
+    started = []
+
+    def start(model, **options):
+        started.append(options["command"])
+        raise UsageError("started")
+
+    monkeypatch.setattr(Endpoint, "start", start)
+    magics.shell.register_magics(magics)
+    magics.shell.user_ns |= {"port": 8000, "version": 1, "line": 2}
+    with pytest.raises(UsageError, match="started"):
+        magics.shell.run_line_magic("serve", '--command "app --port {port}" --name app')
+    assert started == [["app", "--port", "{port}"]]
+    save(store, accuracy=0.5)
+    magics.shell.run_line_magic("serve", "iris:{version} --kserve")
+    assert "farandole/model: iris:1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("files", "variant"), [((WEIGHTS_FILE, ONNX_FILE), ""), ((WEIGHTS_FILE,), "-torch")])

@@ -47,8 +47,8 @@ def test_a_user_has_no_more_named_servers_than_the_limits_of_all_roles(ada: Call
     assert set(user.orm_spawners) == {"", "one", "two", "three"}
 
 
-def test_records_of_stopped_workers_make_room_for_new_ones(ada: Callable[..., User]) -> None:
-    user = ada("old-w0", "old-w1", "old-w2", "paper", old_w1=SimpleNamespace(active=True))
+def test_records_of_stopped_workers_and_endpoints_make_room_for_new_ones(ada: Callable[..., User]) -> None:
+    user = ada("old-w0", "old-w1", "serve-iris", "paper", old_w1=SimpleNamespace(active=True))
     assert LIMIT(asks(user, "ada", "new-w0")) == 3
     assert set(user.orm_spawners) == {"", "old-w1", "paper"}
 

@@ -82,6 +82,16 @@ async def test_another_host_refuses_what_changes_something(method):
         assert f"Open {OWN}" in text
 
 
+async def test_a_request_for_a_server_that_does_not_run_says_so():
+    async with hub() as session:
+        path = "/user/ada/serve-iris/v2/models/iris/infer"
+        status, _, text, cookie = await ask(session, "POST", path, "ada.hub.localhost:8000")
+        assert (status, cookie) == (503, None)
+        assert text == f"No server runs at this address. Its user can start it at {OWN}/hub/home\n"
+        foreign = {"Origin": "http://eve.hub.localhost:8000"}
+        assert (await ask(session, "POST", path, "hub.localhost:8000", **foreign))[0] == 421
+
+
 @pytest.mark.parametrize("host", ["hub.localhost:8000", "HUB.localhost", "hub.localhost:80"])
 async def test_its_own_host_reaches_the_hub(host):
     async with hub() as session:

@@ -13,7 +13,10 @@ from packaging.utils import canonicalize_name
 
 from spawner_config.settings import ROOT
 
-IMPORT = "import json, sys, hub.up, spawner_config.local, tests.demo; print(json.dumps(sorted(sys.modules)))"
+IMPORT = (
+    "import json, sys, hub.up, spawner_config.local, tests.demo, farandole.serving.command; "
+    "print(json.dumps(sorted(sys.modules)))"
+)
 OURS = {"farandole"}
 OPTIONAL = {"_brotli", "brotli", "pip", "regex", "setuptools"}
 """Packages that others import if they are installed."""

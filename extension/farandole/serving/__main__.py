@@ -15,11 +15,12 @@ from jupyterhub.services.auth import HubAuth
 
 from farandole.exceptions import FarandoleError
 from farandole.models.store import ModelStore
+from farandole.serving import CACHE_SECONDS
 from farandole.serving.activity import report_activity
 from farandole.serving.app import MANAGEMENT, create_app
 from farandole.serving.bodies import BodyLimit, JsonBodies
 from farandole.serving.endpoint import EndpointModel
-from farandole.serving.login import CACHE_SECONDS, HubLogin
+from farandole.serving.login import HubLogin
 from farandole.serving.prefix import Prefix
 from farandole.serving.runtimes import load
 from farandole.serving.statistics import Counted, Statistics

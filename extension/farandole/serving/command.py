@@ -19,8 +19,8 @@ from tornado import ioloop, web
 from tornado.httputil import HTTPServerRequest
 from traitlets import default
 
+from farandole.serving import CACHE_SECONDS
 from farandole.serving.activity import report_activity
-from farandole.serving.login import CACHE_SECONDS
 
 START_SECONDS = 120
 """Seconds that a command may take to listen. Large models take long to load."""

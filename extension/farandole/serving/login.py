@@ -14,8 +14,6 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tornado.web import HTTPError
 
-CACHE_SECONDS = 5
-"""For this time, the hub is not asked again about a token. A revoked token works for no longer."""
 SCHEMES = ("bearer", "token")
 
 

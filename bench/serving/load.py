@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -28,10 +30,10 @@ class Outcome:
         return 1000 * sorted(self.seconds)[int(0.95 * len(self.seconds))]
 
 
-async def as_many_as_possible(url: str, seconds: float, token: str = "") -> float:
+async def as_many_as_possible(url: str, seconds: float) -> float:
     """Return the requests a second that a server answers to `CONNECTIONS` clients that send without a pause."""
     outcome = Outcome()
-    async with _session(token) as session:
+    async with _session({}) as session:
         end = time.perf_counter() + seconds
 
         async def client() -> None:
@@ -43,18 +45,17 @@ async def as_many_as_possible(url: str, seconds: float, token: str = "") -> floa
     return len(outcome.seconds) / seconds
 
 
-async def at_a_rate(url: str, rate: float, count: int, token: str = "") -> Outcome:
+async def at_a_rate(url: str, rate: float, count: int, headers: Mapping[str, str] = MappingProxyType({})) -> Outcome:
     """Send ``count`` requests, ``rate`` in each second, whether or not earlier ones have been answered."""
     outcome, begun = Outcome(), time.perf_counter()
-    async with _session(token) as session, asyncio.TaskGroup() as sending:
+    async with _session(headers) as session, asyncio.TaskGroup() as sending:
         for number in range(count):
             await asyncio.sleep(begun + number / rate - time.perf_counter())
             sending.create_task(_send(session, url, outcome))
     return outcome
 
 
-def _session(token: str) -> aiohttp.ClientSession:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+def _session(headers: Mapping[str, str]) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, connector=aiohttp.TCPConnector(limit=0))
 
 

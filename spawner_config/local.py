@@ -30,6 +30,7 @@ from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.compose import is_loopback
 from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.refusals import refused_start
 from spawner_config.settings import ROOT, Settings, ensure_password
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
         return str(Path(self.state_folder) / "homes" / safe_slug(self.user.name))
 
     async def start(self) -> tuple[str, int]:
-        """Start the server, and return its address after it accepts connections or has ended.
+        """Start the server, and return its address after it accepts connections.
 
         The start of a notebook server first copies the example notebooks into the user's home.
         """
@@ -80,6 +81,12 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
             self.popen_kwargs = {"stdin": DEVNULL, "stdout": log, "stderr": log}
             address: tuple[str, int] = await super().start()
         await self._listening(*address)
+        if (status := await self.poll()) is not None:
+            raise refused_start(
+                f"The server ended while it started (exit code {status}). {self.server_log()} has its output.",
+                reason="start",
+                status_code=500,
+            )
         return address
 
     async def _listening(self, host: str, port: int) -> None:

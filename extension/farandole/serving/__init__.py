@@ -5,4 +5,7 @@ It runs in an environment of its own, because the requirements of KServe exclude
 """
 
 CACHE_SECONDS = 5
-"""For this time, the hub is not asked again about a token. A revoked token works for no longer."""
+"""For this time, the hub is not asked again about a token. A revoked token works for no longer.
+
+WebSockets to a command that are open already end at most half of this time later.
+"""

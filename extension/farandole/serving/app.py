@@ -10,21 +10,25 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from kserve import ModelRepository
 from kserve.errors import InvalidInput, ModelNotFound
-from kserve.protocol.dataplane import DataPlane
 from kserve.protocol.model_repository_extension import ModelRepositoryExtension
 from kserve.protocol.rest.server import RESTServer
+from kserve.protocol.rest.v2_datamodels import InferenceRequest
+from kserve.protocol.rest.v2_endpoints import V2Endpoints
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from farandole.exceptions import FarandoleError
 from farandole.models.store import ModelStore
 from farandole.serving.batching import OverloadedError
+from farandole.serving.dataplane import CheckedDataPlane
 from farandole.serving.endpoint import EndpointModel
+from farandole.serving.requests import InvalidInputError
 
 APPLICATION = "kserve.model_server:app"
 MANAGEMENT = "/farandole/"
 """The beginning of the paths that only the owner of an endpoint may use."""
+VERSIONS = "/v2/models/{model_name}/versions/{model_version}"
 
 
 def create_app(model: EndpointModel, store: ModelStore, statistics: Callable[[], dict[str, Any]]) -> FastAPI:
@@ -33,13 +37,17 @@ def create_app(model: EndpointModel, store: ModelStore, statistics: Callable[[],
 
     models = ModelRepository()
     models.update(model)
-    # KServe's own server listens on all addresses and knows no prefix, so only its routes are used.
-    RESTServer(APPLICATION, DataPlane(models), _FixedModels(models), http_port=0).create_application()
+    data_plane = CheckedDataPlane(models)
     application: FastAPI = app
+    # These routes must come before KServe's routes with the same paths.
+    _add_versions(application, model, V2Endpoints(data_plane))
+    # KServe's own server listens on all addresses and knows no prefix, so only its routes are used.
+    RESTServer(APPLICATION, data_plane, _FixedModels(models), http_port=0).create_application()
     application.add_api_route(f"{MANAGEMENT}status", _status(model, statistics), methods=["GET"])
     application.add_api_route(f"{MANAGEMENT}version", _switch(model, store), methods=["POST"])
     # KServe's handlers log a traceback for each wrong request.
     application.add_exception_handler(InvalidInput, _wrong_input)
+    application.add_exception_handler(InvalidInputError, _wrong_input)
     application.add_exception_handler(ModelNotFound, _unknown_model)
     application.add_exception_handler(RequestValidationError, _invalid)
     application.add_exception_handler(HTTPException, _http_error)
@@ -57,6 +65,37 @@ class _FixedModels(ModelRepositoryExtension):  # type: ignore[misc]
         )
 
     unload = load
+
+
+def _add_versions(application: FastAPI, model: EndpointModel, endpoints: V2Endpoints) -> None:
+    """Add the routes whose paths have a version, to which KServe answers 501."""
+
+    def check(version: str) -> None:
+        if version != str(model.info.version):
+            raise HTTPException(
+                HTTPStatus.NOT_FOUND,
+                f"this endpoint serves version {model.info.version} of {model.name}, and not {version}; use the path "
+                f"v2/models/{model.name}, or let the owner switch with `%serve {model.info.name}:VERSION`",
+            )
+
+    async def metadata(model_name: str, model_version: str) -> Any:
+        check(model_version)
+        return await endpoints.model_metadata(model_name)
+
+    async def ready(model_name: str, model_version: str) -> Any:
+        check(model_version)
+        return await endpoints.model_ready(model_name)
+
+    async def infer(
+        request: Request, response: Response, model_name: str, model_version: str, body: InferenceRequest | bytes
+    ) -> Any:
+        # KServe waits for nothing before it calls `predict`, so the checked version answers.
+        check(model_version)
+        return await endpoints.infer(request, response, model_name, body)
+
+    application.add_api_route(VERSIONS, metadata, methods=["GET"])
+    application.add_api_route(f"{VERSIONS}/ready", ready, methods=["GET"])
+    application.add_api_route(f"{VERSIONS}/infer", infer, methods=["POST"])
 
 
 def _status(model: EndpointModel, statistics: Callable[[], dict[str, Any]]) -> Callable[[], Awaitable[dict[str, Any]]]:

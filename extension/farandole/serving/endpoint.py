@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model
-from kserve.errors import InferenceError, InvalidInput
+from kserve.errors import InferenceError
 from kserve.utils.utils import generate_uuid
 
 from farandole.exceptions import ModelError
-from farandole.models.model import ModelInfo, TensorInfo
+from farandole.models.model import NUMPY_TYPES, ModelInfo, TensorInfo
 from farandole.models.store import ModelStore
 from farandole.serving.batching import Batcher
-from farandole.serving.requests import arrays_of
-from farandole.serving.runtimes import NUMPY_TYPES, Runtime, load
+from farandole.serving.requests import InvalidInputError, arrays_of
+from farandole.serving.runtimes import Runtime, load
 
-DATATYPES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
+DATATYPES = {np.dtype(dtype): name for name, dtype in NUMPY_TYPES.items()}
 
 
 class EndpointModel(Model):  # type: ignore[misc]
@@ -51,21 +51,23 @@ class EndpointModel(Model):  # type: ignore[misc]
 
     async def predict(
         self,
-        payload: InferRequest | dict[str, Any],
+        payload: InferRequest,
         _headers: dict[str, str] | None = None,
         _response_headers: Any = None,
     ) -> InferResponse:
         """Answer a request. KServe calls this.
 
         Raises:
-            InvalidInput: the inputs are not what the version expects, or the request is one of KServe's V1 protocol.
+            InvalidInputError: the inputs are not what the version expects, or the request is one of KServe's V1
+                protocol.
             InferenceError: the model failed, or returned values that are not finite.
         """
-        if isinstance(payload, dict):
-            raise InvalidInput(
+        if not isinstance(payload, InferRequest):
+            raise InvalidInputError(
                 f"this endpoint answers requests of the Open Inference Protocol (V2), at v2/models/{self.name}/infer"
             )
-        answer = await self._batcher.compute(arrays_of(payload, self.info))
+        # No other code runs between the check of the inputs and `compute`, so both use the same version.
+        answer = await self._batcher.compute(arrays_of(payload.inputs, self.info))
         return InferResponse(
             response_id=payload.id or generate_uuid(),
             model_name=self.name,

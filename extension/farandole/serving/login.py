@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Any
@@ -12,13 +13,15 @@ from jupyterhub.services.auth import HubAuth
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 from tornado.web import HTTPError
 
 SCHEMES = ("bearer", "token")
+_log = logging.getLogger(__name__)
 
 
 class HubLogin:
-    """ASGI middleware that answers 403 to requests without a token for this endpoint.
+    """ASGI middleware that answers 403 to requests without a token for this endpoint, and to all WebSockets.
 
     Requests for `management` paths change the endpoint. They need a token of the user who owns it, such as that of the
     user's notebook, and not only one that may call the endpoint.
@@ -35,12 +38,14 @@ class HubLogin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on an admitted request, or answer it."""
-        if scope["type"] == "http" and (refusal := await self._refusal(scope)):
-            await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        refusal = await self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send)
 
-    async def _refusal(self, scope: Scope) -> JSONResponse | None:
+    async def _refusal(self, scope: Scope) -> ASGIApp | None:
+        if scope["type"] == "lifespan":
+            return None
+        if scope["type"] != "http":
+            return WebSocketClose()
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() not in SCHEMES or not token:
             return _answer(
@@ -49,7 +54,9 @@ class HubLogin:
         try:
             user = await self._user(token)
         except HTTPError as exc:
-            return _answer(HTTPStatus.SERVICE_UNAVAILABLE, f"the hub cannot check the token now ({exc.log_message})")
+            # The details name the hub's internal address, which is not for callers.
+            _log.warning("The hub cannot check a token: %s", exc.log_message)
+            return _answer(HTTPStatus.SERVICE_UNAVAILABLE, "the hub cannot check the token now; try again in a minute")
         wanted = self._owners if scope["path"].startswith(self._management) else self._callers
         if user is None or not self._auth.check_scopes(wanted, user):
             return _answer(HTTPStatus.FORBIDDEN, "the token has expired, was revoked, or may not access this endpoint")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,24 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from farandole.exceptions import FarandoleError, ModelDamagedError, ModelError
-from farandole.models.model import EXAMPLE_FILE, ONNX_FILE, PROGRAM_FILE, WEIGHTS_FILE, ModelInfo
+from farandole.exceptions import ModelError
+from farandole.models.load import load_errors
+from farandole.models.model import EXAMPLE_FILE, NUMPY_TYPES, ONNX_FILE, ModelInfo
 from farandole.models.store import in_use, verify
-from farandole.reading import other_writer, read_json, reason
+from farandole.reading import read_json
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
-NUMPY_TYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_),
-    "UINT8": np.dtype(np.uint8),
-    "INT8": np.dtype(np.int8),
-    "INT16": np.dtype(np.int16),
-    "INT32": np.dtype(np.int32),
-    "INT64": np.dtype(np.int64),
-    "FP16": np.dtype(np.float16),
-    "FP32": np.dtype(np.float32),
-    "FP64": np.dtype(np.float64),
-}
 THREADS = 1
 """Threads that compute one batch. Batches are computed one after the other."""
 
@@ -79,31 +67,15 @@ class OnnxRuntime(Runtime):
 
 
 class TorchRuntime(Runtime):
-    """Computes with torch.
-
-    Loading a program can run code that its author chose, even without a pickle: torch evaluates expressions in it. So
-    only programs are loaded that nobody but this user and root can write.
-    """
+    """Computes with torch."""
 
     def _load(self) -> None:
         import torch
-        from safetensors.torch import load_file
 
-        info = self.info
-        if fault := other_writer(info.folder):
-            raise ModelError(
-                f"{info} is not loaded, because other users may have written it and loading it runs their code: "
-                f"{fault}. Save it with `onnx=True`, because ONNX runs no code, or copy it to your own store with "
-                "`%models copy`."
-            )
-        refuse_pickles(info)
+        from farandole.models.program import load_program
+
         torch.set_num_threads(THREADS)
-        program = torch.export.load(info.folder / PROGRAM_FILE)
-        weights = load_file(info.folder / WEIGHTS_FILE)
-        for name, old in program.state_dict.items():
-            parameter = isinstance(old, torch.nn.Parameter)
-            program.state_dict[name] = torch.nn.Parameter(weights[name], False) if parameter else weights[name]
-        self._module = program.module()
+        self._module = load_program(self.info)
 
     def compute(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """Return the outputs for inputs, both by name."""
@@ -125,20 +97,13 @@ def load(info: ModelInfo) -> Runtime:
         raise ModelError(f"{info} was saved without an example, so it cannot be served; save it with `example=x`.")
     verify(info)
     kind = _kind(info)
-    try:
+    with load_errors(info):
         runtime = kind(info)
         try:
             runtime.warm_up()
         except BaseException:
             runtime.close()
             raise
-    except FarandoleError:
-        raise
-    except Exception as exc:
-        # Each library has errors of its own for files that it cannot read.
-        raise ModelError(
-            f"{info} cannot be loaded: {type(exc).__name__}: {reason(exc)}. Save the model again."
-        ) from exc
     return runtime
 
 
@@ -148,30 +113,10 @@ def _kind(info: ModelInfo) -> type[Runtime]:
     if importlib.util.find_spec("torch"):
         return TorchRuntime
     raise ModelError(
-        f"{info} was not exported to ONNX, and this image has no torch; serve it with an image with torch."
+        f"{info} was not exported to ONNX, and the image of this endpoint has no torch. Stop the endpoint with "
+        f"`%serve stop NAME` and start it again with `%serve {info} --name NAME`, which uses an image with torch, or "
+        "save the model with `onnx=True`."
     )
-
-
-def refuse_pickles(info: ModelInfo) -> None:
-    """Raise ModelDamagedError if the program of a version contains a pickle, which torch would load."""
-    try:
-        with zipfile.ZipFile(info.folder / PROGRAM_FILE) as archive:
-            for member in archive.infolist():
-                if _is_pickled(archive, member):
-                    raise ModelDamagedError(
-                        f"{info} is not loaded: {member.filename!r} in {PROGRAM_FILE} is a pickle, and loading it "
-                        "could run any code. fd.save_model writes no pickles."
-                    )
-    except (zipfile.BadZipFile, ValueError, KeyError, AttributeError) as exc:
-        raise ModelDamagedError(f"{info} is damaged: {PROGRAM_FILE} cannot be read ({exc}).") from exc
-
-
-def _is_pickled(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
-    _, _, path = member.filename.partition("/")
-    if path.endswith("_config.json"):
-        payloads = json.loads(archive.read(member))["config"].values()
-        return any(one["use_pickle"] or not one["path_name"].startswith(("weight_", "tensor_")) for one in payloads)
-    return path.endswith(".pt") and member.file_size > 0
 
 
 def _array(tensor: Mapping[str, Any]) -> np.ndarray[Any, Any]:

@@ -4,52 +4,71 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-RECENT_SECONDS = 60.0
-MOST_RECENT = 20_000
-"""Requests of the last `RECENT_SECONDS` whose durations are kept."""
+RECENT_SECONDS = 60
+MOST_DURATIONS = 20_000
+"""Requests whose durations are kept. These are fewer than those of the last `RECENT_SECONDS` at a high rate."""
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REQUESTS = Counter("farandole_endpoint_requests", "Requests for inference, by HTTP status.", ["status"])
 SECONDS = Histogram("farandole_endpoint_request_seconds", "Duration of requests for inference.", buckets=BUCKETS)
 
 
+@dataclass(kw_only=True)
+class _Second:
+    """The numbers of requests and of errors in a second of the monotonic clock."""
+
+    second: int
+    requests: int = 0
+    errors: int = 0
+
+
 class Statistics:
     """The figures of an endpoint.
 
-    ``last_request`` is the time of the last request in seconds since the epoch, or of the start.
+    ``last_request`` is the time of the last request in seconds since the epoch, or of the start. ``clock`` is a
+    monotonic clock.
     """
 
-    def __init__(self) -> None:
-        self._recent: deque[tuple[float, float, bool]] = deque(maxlen=MOST_RECENT)
-        """When each request ended by the monotonic clock, its seconds, and whether it failed."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._seconds: deque[_Second] = deque(maxlen=RECENT_SECONDS)
+        self._durations: deque[tuple[float, float]] = deque(maxlen=MOST_DURATIONS)
+        """When each request ended, and its seconds."""
         self.last_request = time.time()
 
     def add(self, status: int, seconds: float) -> None:
         """Add a request that was answered with an HTTP status."""
         self.last_request = time.time()
-        self._recent.append((time.monotonic(), seconds, status >= 400))
+        now = self._clock()
+        self._durations.append((now, seconds))
+        if not self._seconds or self._seconds[-1].second != int(now):
+            self._seconds.append(_Second(second=int(now)))
+        self._seconds[-1].requests += 1
+        self._seconds[-1].errors += status >= 400
         REQUESTS.labels(status=str(status)).inc()
         SECONDS.observe(seconds)
 
     def recent(self) -> dict[str, Any]:
-        """Return the figures of the last minute.
+        """Return the figures of the last minute, or since the start.
 
-        ``requests_per_second``, ``errors`` (a number of requests), and ``p50_ms`` and ``p95_ms``, which are None if
-        there was no request.
+        ``requests_per_second``, ``errors`` (a number of requests), and ``p95_ms``, which is None if there was no
+        request.
         """
-        since = time.monotonic() - RECENT_SECONDS
-        while self._recent and self._recent[0][0] < since:
-            self._recent.popleft()
-        durations = sorted(1000 * seconds for _, seconds, _ in self._recent)
+        now = self._clock()
+        measured = min(RECENT_SECONDS, max(1.0, now - self._started))
+        seconds = [one for one in self._seconds if one.second > int(now) - RECENT_SECONDS]
+        durations = sorted(1000 * taken for ended, taken in self._durations if ended > now - RECENT_SECONDS)
         return {
-            "requests_per_second": len(durations) / RECENT_SECONDS,
-            "errors": sum(failed for _, _, failed in self._recent),
-            "p50_ms": _quantile(durations, 0.5),
-            "p95_ms": _quantile(durations, 0.95),
+            "requests_per_second": sum(one.requests for one in seconds) / measured,
+            "errors": sum(one.errors for one in seconds),
+            "p95_ms": durations[int(0.95 * len(durations))] if durations else None,
         }
 
 
@@ -77,7 +96,3 @@ class Counted:
             await self._app(scope, receive, noting)
         finally:
             self._statistics.add(status, time.perf_counter() - begun)
-
-
-def _quantile(ordered: list[float], part: float) -> float | None:
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else None

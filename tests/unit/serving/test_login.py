@@ -7,7 +7,6 @@ import pytest
 from farandole.serving.bodies import BINARY_PART, MOST_BYTES, BodyLimit, JsonBodies
 from farandole.serving.login import HubLogin
 from farandole.serving.prefix import Prefix
-from farandole.serving.statistics import Counted, Statistics
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from tornado.web import HTTPError
@@ -27,7 +26,7 @@ class Hub:
         self.asked += 1
         await asyncio.sleep(0.01)
         if token == "broken":
-            raise HTTPError(502, "the hub is down")
+            raise HTTPError(500, "Failed to connect to Hub API at 'http://10.0.0.7:8081/hub/api'.")
         return {"name": "ada", "scopes": self.tokens[token]} if token in self.tokens else None
 
     def check_scopes(self, wanted, user):
@@ -79,6 +78,29 @@ async def test_a_request_without_a_token_is_told_how_to_send_one(client, hub, he
     assert hub.asked == 0
 
 
+async def test_the_internal_address_of_the_hub_is_only_in_the_log(client, caplog):
+    answer = await client.get("/v2/models", headers={"Authorization": "Bearer broken"})
+    assert answer.json() == {"error": "the hub cannot check the token now; try again in a minute"}
+    assert "Failed to connect to Hub API at 'http://10.0.0.7:8081/hub/api'." in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "passed"), [("lifespan", True), ("websocket", False), ("other", False)])
+async def test_only_http_requests_and_the_start_are_passed_on(hub, kind, passed):
+    reached, sent = [], []
+
+    async def app(scope, receive, send):
+        reached.append(scope["type"])
+
+    async def send(message):
+        sent.append(message["type"])
+
+    headers = [(b"authorization", b"Bearer owner")]
+    scope = {"type": kind, "path": "/v2/models", "headers": headers, "subprotocols": []}
+    await HubLogin(app, hub, callers={CALLER}, owners={OWNER}, management="/farandole/")(scope, None, send)
+    assert (reached, sent) == (([kind], []) if passed else ([], ["websocket.close"]))
+    assert hub.asked == 0
+
+
 async def test_requests_at_the_same_time_ask_the_hub_once(client, hub):
     headers = {"Authorization": "Bearer caller"}
     answers = await asyncio.gather(*(client.get("/v2/models", headers=headers) for _ in range(20)))
@@ -109,18 +131,3 @@ async def test_a_large_body_is_refused_by_its_announced_size():
 @pytest.mark.parametrize(("headers", "kind"), [({}, "application/json"), ({BINARY_PART: "3"}, None)])
 async def test_a_body_without_a_binary_part_is_json(headers, kind):
     assert (await client_of(JsonBodies(answering)).post("/", content=b"{}", headers=headers)).json()["type"] == kind
-
-
-async def test_requests_for_inference_are_counted():
-    statistics = Statistics()
-    before = statistics.last_request
-    client = client_of(Counted(answering, statistics))
-    assert statistics.recent() == {"requests_per_second": 0.0, "errors": 0, "p50_ms": None, "p95_ms": None}
-    await client.get("/v2/models/iris")
-    assert statistics.last_request == before
-    for _ in range(6):
-        await client.post("/v2/models/iris/infer")
-    statistics.add(400, 0.5)
-    found = statistics.recent()
-    assert (found["requests_per_second"], found["errors"], found["p95_ms"]) == (7 / 60, 1, 500.0)
-    assert statistics.last_request > before

@@ -1,10 +1,14 @@
 """Versions are loaded if they are intact, and without reading a pickle."""
 
 import hashlib
+import importlib.util
+import io
 import json
 import os
 import pickle
 import shutil
+import subprocess
+import warnings
 import zipfile
 
 import numpy as np
@@ -15,6 +19,8 @@ from farandole.models.store import ModelStore
 from farandole.ranks.models.save import save_model
 from farandole.serving.runtimes import TorchRuntime, load
 from torch import nn
+
+from spawner_config.local import SERVING_PYTHON
 
 
 class Touch:
@@ -48,6 +54,29 @@ def test_a_loaded_version_computes_what_the_model_computes(store):
     np.testing.assert_allclose(runtime.compute({"input": inputs})["output"], expected, rtol=1e-5, atol=1e-6)
 
 
+ONNX = """
+import json, sys
+import numpy as np
+from farandole.models.store import ModelStore
+from farandole.serving.runtimes import OnnxRuntime, load
+
+runtime = load(ModelStore().find("iris"))
+assert type(runtime) is OnnxRuntime
+assert "torch" not in sys.modules
+print(json.dumps(runtime.compute({"input": np.array(json.loads(sys.argv[1]), np.float32)})["output"].tolist()))
+"""
+
+
+def test_a_version_with_onnx_computes_the_same_without_torch(store):
+    """ONNX Runtime is only in the environment of endpoints."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    save_model(model, "iris", example=torch.randn(1, 4), onnx=True)
+    inputs = torch.randn(5, 4)
+    command = [SERVING_PYTHON, "-c", ONNX, json.dumps(inputs.tolist())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), model(inputs).detach())
+
+
 def test_a_loaded_version_is_not_removed(store, info):
     runtime = load(info)
     with pytest.raises(ModelInUseError):
@@ -71,39 +100,24 @@ def test_a_damaged_version_is_not_served_and_can_be_removed(store, info):
     store.remove("iris:1")
 
 
-@pytest.mark.parametrize(
-    "member", ["data/sample_inputs/model.pt", "data/weights/model.pt", "data/constants/model.pt", "opaque", "custom"]
-)
-def test_no_pickle_is_read(store, info, tmp_path, member):
-    """Plant a pickle where torch would read one, with valid digests, as somebody with access to the folder could."""
-    planted, program = tmp_path / "executed", info.folder / "program.pt2"
-    _plant(program, member, pickle.dumps(Touch(planted)))
-    with pytest.raises(ModelDamagedError, match=r"in program.pt2 is a pickle, and loading it could run any code"):
-        TorchRuntime(info)
+def test_a_version_that_needs_torch_is_named_with_what_its_user_can_do(info, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        ModelError, match=r"no torch. Stop the endpoint with `%serve stop NAME` .* `%serve iris:1 --name NAME`"
+    ):
+        load(info)
+
+
+def test_no_pickle_is_read(store, info, tmp_path):
+    """Plant a pickle where torch would read one. `fd.load_model` has further tests of what programs may contain."""
+    planted, content = tmp_path / "executed", io.BytesIO((info.folder / "program.pt2").read_bytes())
+    with zipfile.ZipFile(content, "a") as archive, warnings.catch_warnings(action="ignore"):
+        root = archive.namelist()[0].partition("/")[0]
+        archive.writestr(f"{root}/data/sample_inputs/model.pt", pickle.dumps(Touch(planted)))
+    _replace(info, "program.pt2", content.getvalue())
+    with pytest.raises(ModelDamagedError, match=r"fd.save_model does not write, and loading it could run any code"):
+        load(store.find("iris"))
     assert not planted.exists()
-    # torch itself would run it.
-    if member == "data/sample_inputs/model.pt":
-        with pytest.raises(Exception):  # noqa: B017 - what torch makes of it
-            torch.export.load(program)
-
-
-def _plant(program, member, content):
-    with zipfile.ZipFile(program) as archive:
-        members = {one.filename: archive.read(one) for one in archive.infolist()}
-    root = next(iter(members)).partition("/")[0]
-    if member in {"opaque", "custom"}:
-        name, kind = f"{root}/data/constants/model_constants_config.json", f"{member}_obj_0"
-        members[name] = (
-            b'{"config": {"evil": {"path_name": "%s", "is_param": false, "use_pickle": true, "tensor_meta": null}}}'
-            % kind.encode()
-        )
-        members[f"{root}/data/constants/{kind}"] = content
-    else:
-        members[f"{root}/{member}"] = content
-    program.chmod(0o644)
-    with zipfile.ZipFile(program, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "example.json", "program.pt2"])

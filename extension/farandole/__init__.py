@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from farandole.driver.cluster import Cluster as Cluster
     from farandole.driver.endpoints.endpoint import Endpoint as Endpoint
     from farandole.driver.options import Elastic as Elastic
+    from farandole.models.load import load_model as load_model
     from farandole.ranks.checkpoints.checkpoint import checkpoint as checkpoint
     from farandole.ranks.context import device as device
     from farandole.ranks.context import local_rank as local_rank
@@ -43,6 +44,7 @@ _HOMES = {
     "config": "farandole.ranks.metrics.config",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
+    "load_model": "farandole.models.load",
     "load_run": "farandole.runs.store",
     "load_runs": "farandole.runs.store",
     "local_rank": "farandole.ranks.context",

@@ -14,6 +14,7 @@ NAMES = [
     "config",
     "device",
     "elastic",
+    "load_model",
     "load_run",
     "load_runs",
     "local_rank",

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farandole.exceptions import UsageError
 from farandole.models.names import VERSION, ModelName
 from farandole.protocol import is_number
 from farandole.reading import check_types
@@ -22,8 +23,20 @@ ONNX_DATA_FILE = "model.onnx.data"
 EXAMPLE_FILE = "example.json"
 STORED = (WEIGHTS_FILE, PROGRAM_FILE, ONNX_FILE, ONNX_DATA_FILE, EXAMPLE_FILE)
 """The files that a version may have besides `INFO_FILE`."""
-DATATYPES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64")
-"""Types of tensors, in the terms of the Open Inference Protocol.
+NUMPY_TYPES = {
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+}
+"""The NumPy type for each datatype of tensors, in the terms of the Open Inference Protocol.
+
+These are names, because a notebook server imports this module and needs no NumPy.
 
 Source: https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 """
@@ -37,7 +50,7 @@ class TensorInfo:
 
     Attributes:
         name: the name in requests and answers.
-        datatype: one of `DATATYPES`.
+        datatype: a key of `NUMPY_TYPES`.
         shape: the sizes of the dimensions. -1 stands for any size.
     """
 
@@ -67,7 +80,8 @@ class ModelInfo:
         folder: the folder of the version.
         created: when it was saved, in seconds since the epoch.
         run: id of the run that saved it, or an empty string.
-        git: commit of the repository in which the run was started, or an empty string.
+        git: commit of the repository in which the run was started, with ``-dirty`` if files differed from it, or an
+            empty string.
         data: what the user says of the data, such as a digest or a version.
         metrics: numbers that describe how good the model is, by name.
         inputs: the inputs. Empty if the model was saved without an example.
@@ -130,6 +144,32 @@ _KINDS = {
 }
 
 
+def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return metrics as Python numbers. Values of NumPy and tensors with one element are converted.
+
+    Raises UsageError if a name is not a text or a value is not a finite number.
+    """
+    found = {name: _plain(value) for name, value in metrics.items()}
+    for name, value in found.items():
+        if not isinstance(name, str) or not is_number(value):
+            raise UsageError(f"the metric {name!r} is {value!r}; metrics are finite numbers with names")
+    return {str(name): value for name, value in found.items()}
+
+
+def commit_of(state: Mapping[str, Any] | None) -> str:
+    """Return the commit of ``git`` in a `RunInfo`, with ``-dirty`` if files differed from it, or an empty string."""
+    commit = (state or {}).get("commit")
+    return f"{commit}{'-dirty' if (state or {}).get('dirty') else ''}" if isinstance(commit, str) else ""
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return value.item()
+    except (AttributeError, RuntimeError, ValueError):
+        # A number, or an array or a tensor that does not have one element.
+        return value
+
+
 def _version(text: str) -> int:
     if VERSION.fullmatch(text) is None:
         raise ValueError(f"the folder {text!r} is not a version")
@@ -152,10 +192,14 @@ def _is_tensor(one: Any) -> bool:
     return (
         isinstance(one, dict)
         and isinstance(one.get("name"), str)
-        and one.get("datatype") in DATATYPES
+        and _is_datatype(one.get("datatype"))
         and isinstance(one.get("shape"), list)
         and all(type(size) is int and -1 <= size < MOST_SIZE for size in one["shape"])
     )
+
+
+def _is_datatype(name: Any) -> bool:
+    return isinstance(name, str) and name in NUMPY_TYPES
 
 
 def _stored_file(name: str, about: Any) -> StoredFile:

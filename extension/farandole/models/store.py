@@ -5,8 +5,14 @@
 - ``program.pt2`` (torch.export, without weights), ``model.onnx`` and ``example.json``, if there is an example;
 - ``in-use``, an empty file that each process locks that serves the version.
 
-A group's models are in ``/groups/<group>/models``. A version is written under a temporary name, which begins with a
-dot, and renamed when it is complete. No file is a pickle.
+A group's models are in ``/groups/<group>/models``. No file is a pickle. Hidden folders beside the versions are
+
+- ``.new-*``: a version that is being written. It is renamed when it is complete. Its ``in-use`` is locked until then;
+- ``.gone-<version>-*``: a version that was removed, or version 0 for one that was never complete. The folder with the
+  highest version stays, without files, so that no version is given twice. A removal needs no space on the disk,
+  because it renames a folder and writes no file.
+
+The next save or removal deletes what a process that was killed has left.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import warnings
@@ -23,7 +30,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError, ModelNotFoundError
+from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError, ModelNotFoundError, UsageError
 from farandole.models.model import INFO_FILE, ModelInfo, StoredFile
 from farandole.models.names import NAME, VERSION, ModelName, parse_key
 from farandole.protocol import GROUP_FOLDERS
@@ -31,9 +38,8 @@ from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json, reason
 from farandole.suggestions import did_you_mean
 
 IN_USE = "in-use"
-NEWEST = ".newest"
-"""A file in the folder of a model with the highest version that was removed, so that no version is given twice."""
-CHUNK = 2**20
+NEW = ".new-"
+GONE = re.compile(r"\.gone-([0-9]{1,9})-[0-9a-f]+")
 
 
 def default_folder() -> Path:
@@ -51,26 +57,34 @@ class ModelStore:
     def save(self, name: ModelName, write: Callable[[Path], ModelInfo]) -> ModelInfo:
         """Save a new version of a model and return its info.
 
-        ``write`` gets an empty folder, writes all files but ``model.json`` into it, and returns an info, whose version,
-        folder and files are filled in here.
+        ``write`` gets a folder, writes all files but ``model.json`` and ``in-use`` into it, and returns an info, whose
+        version, folder and files are filled in here.
 
         Raises:
             ModelError: the version cannot be written, for example because the disk is full. No part of it is left.
+            UsageError: there is no such group.
         """
+        self.check_group(name)
         parent = self._folder(name)
-        new = parent / f".new-{secrets.token_hex(8)}"
         try:
-            new.mkdir(parents=True)
-            info = write(new)
-            files = {path.name: _seal(path) for path in sorted(new.iterdir())}
-            return _publish(new, replace(info, files=files))
+            _make_folders(parent)
+            _clean(parent)
+            with _new_folder(parent) as new:
+                info = write(new)
+                files = {path.name: _seal(path) for path in sorted(new.iterdir()) if path.name != IN_USE}
+                return _publish(new, replace(info, files=files))
         except OSError as exc:
             raise ModelError(
                 f"the model {name} could not be saved in {parent}: {exc.strerror or exc}. Nothing was stored; make "
                 "room with `%models remove`, or ask for permission to write there."
             ) from exc
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+
+    def check_group(self, name: ModelName) -> None:
+        """Raise UsageError if a name begins with a group that does not have a folder here."""
+        groups = [path.name for path in _folders(self._groups)]
+        if name.group and name.group not in groups:
+            remedy = f"your groups are {', '.join(groups)}" if groups else f"save the model as {name.model!r}"
+            raise UsageError(f"there is no group {name.group!r} here; {remedy}.{did_you_mean(name.group, groups)}")
 
     def names(self) -> list[ModelName]:
         """Return the names of all models with at least one version, in alphabetical order, the user's own first."""
@@ -86,6 +100,9 @@ class ModelStore:
             ModelNotFoundError: there is no such model or version.
             ModelDamagedError: ``model.json`` cannot be read.
         """
+        return self._read(*self._chosen(key))
+
+    def _chosen(self, key: str) -> tuple[ModelName, int]:
         name, version = parse_key(key)
         versions = self._versions(name)
         if not versions:
@@ -97,12 +114,15 @@ class ModelStore:
         if version is not None and version not in versions:
             listed = ", ".join(map(str, versions[-5:]))
             raise ModelNotFoundError(f"the model {str(name)!r} has no version {version}; the latest are {listed}.")
-        return self._read(name, version or versions[-1])
+        return name, version or versions[-1]
 
     def versions(self, key: str) -> list[ModelInfo]:
-        """Return all versions of the model of a key, oldest first. Raises the errors of `find`."""
-        name = self.find(key).name
-        return [self._read(name, version) for version in self._versions(name)]
+        """Return all versions of the model of a key, oldest first. Skip a version that cannot be read, with a warning.
+
+        Raises ModelNotFoundError and UsageError, as `find`.
+        """
+        name, _ = self._chosen(key)
+        return self._readable(name)
 
     def copy(self, key: str) -> ModelInfo:
         """Copy a version of a group to the user's own folder, as a new version, and return the copy's info.
@@ -142,15 +162,21 @@ class ModelStore:
         folder = self._folder(name) / str(version)
         try:
             with _locked(folder, fcntl.LOCK_EX):
-                _remember(folder.parent, version)
-                gone = folder.rename(folder.with_name(f".gone-{secrets.token_hex(8)}"))
-            shutil.rmtree(gone)
+                gone = _rename_gone(folder, version)
         except BlockingIOError as exc:
             raise ModelInUseError(
                 f"{key} is being served; stop its endpoint with `%serve stop`, or let it serve another version first."
             ) from exc
         except OSError as exc:
             raise ModelError(f"{key} could not be removed: {exc.strerror or exc}.") from exc
+        try:
+            _empty(gone)
+        except OSError as exc:
+            raise ModelError(
+                f"{key} is removed, but its files could not be deleted: {exc.strerror or exc}. The next save or "
+                "removal of this model tries it again."
+            ) from exc
+        _clean(gone.parent)
 
     def _folder(self, name: ModelName) -> Path:
         return (self._groups / name.group / "models" if name.group else self.folder) / name.model
@@ -165,15 +191,18 @@ class ModelStore:
         except (OSError, ValueError) as exc:
             raise ModelDamagedError(f"{name}:{version} cannot be read: {reason(exc)}.") from exc
 
+    def _readable(self, name: ModelName) -> list[ModelInfo]:
+        found = []
+        for version in self._versions(name):
+            try:
+                found.append(self._read(name, version))
+            except ModelDamagedError as error:
+                warnings.warn(f"{error} It is left out.", stacklevel=3)
+        return found
+
     def list(self) -> list[ModelInfo]:
         """Return all versions of all models, newest first. Skip a version that cannot be read, with a warning."""
-        found = []
-        for name in self.names():
-            for version in self._versions(name):
-                try:
-                    found.append(self._read(name, version))
-                except ModelDamagedError as error:
-                    warnings.warn(f"{error} It is left out.", stacklevel=2)
+        found = [info for name in self.names() for info in self._readable(name)]
         return sorted(found, key=lambda info: (info.created, str(info.name), info.version), reverse=True)
 
 
@@ -208,6 +237,63 @@ def verify(info: ModelInfo) -> None:
             )
 
 
+def _make_folders(folder: Path) -> None:
+    """Create a folder and its parents, so that they outlast a power failure."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+@contextmanager
+def _new_folder(parent: Path) -> Iterator[Path]:
+    """Create a folder for a new version. Delete it in the end, unless it has been renamed."""
+    new = parent / f"{NEW}{secrets.token_hex(8)}"
+    new.mkdir()
+    try:
+        unlocked = new / "unlocked"
+        unlocked.touch(0o644)
+        with unlocked.open("r+b") as file:
+            # The lock is shared, because a server may lock the version, too, as soon as it is visible.
+            fcntl.flock(file, fcntl.LOCK_SH)
+            # `_clean` only deletes a folder that has a file with this name, so the file gets its name with the lock.
+            unlocked.rename(new / IN_USE)
+            yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _clean(parent: Path) -> None:
+    """Delete what killed saves and removals have left. What cannot be deleted now is left to the next call."""
+    for new in parent.glob(f"{NEW}*"):
+        with suppress(OSError), _locked(new, fcntl.LOCK_EX):
+            _rename_gone(new, 0)
+    gone = _gone(parent)
+    for version, folder in gone:
+        with suppress(OSError):
+            _empty(folder)
+            if version == 0 or version < gone[-1][0]:
+                folder.rmdir()
+
+
+def _rename_gone(folder: Path, version: int) -> Path:
+    return folder.rename(folder.with_name(f".gone-{version}-{secrets.token_hex(8)}"))
+
+
+def _gone(parent: Path) -> list[tuple[int, Path]]:
+    """Return the folders ``.gone-*``, each with its version, lowest first."""
+    matches = [(GONE.fullmatch(path.name), path) for path in parent.iterdir()]
+    return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def _seal(path: Path) -> StoredFile:
     """Write a file to the disk, make it read-only, and return its size and digest."""
     with path.open("rb") as file:
@@ -220,8 +306,7 @@ def _seal(path: Path) -> StoredFile:
 def _publish(new: Path, info: ModelInfo) -> ModelInfo:
     """Give a complete folder the next version that is free. Several processes may do this at the same time."""
     parent = new.parent
-    (new / IN_USE).touch(0o644)
-    version = max([_removed(parent), *_versions_in(parent)])
+    version = max([0, *(version for version, _ in _gone(parent)), *_versions_in(parent)])
     while True:
         version += 1
         folder = parent / str(version)
@@ -229,6 +314,7 @@ def _publish(new: Path, info: ModelInfo) -> ModelInfo:
         (new / INFO_FILE).unlink(missing_ok=True)
         (new / INFO_FILE).write_text(info.to_json(), encoding="utf-8")
         _seal(new / INFO_FILE)
+        _sync_folder(new)
         try:
             new.rename(folder)
         except OSError as exc:
@@ -236,8 +322,15 @@ def _publish(new: Path, info: ModelInfo) -> ModelInfo:
             if exc.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
         else:
-            _sync_folder(parent)
+            _sync_name(info)
             return info
+
+
+def _sync_name(info: ModelInfo) -> None:
+    try:
+        _sync_folder(info.folder.parent)
+    except OSError as exc:
+        warnings.warn(f"{info} is saved, but a power failure may undo it: {exc.strerror or exc}.", stacklevel=4)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -259,18 +352,6 @@ def _locked(folder: Path, kind: int) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _removed(parent: Path) -> int:
-    """Return the highest version of a model that was removed, or 0."""
-    with suppress(OSError, ValueError):
-        return int((parent / NEWEST).read_text(encoding="ascii"))
-    return 0
-
-
-def _remember(parent: Path, version: int) -> None:
-    if version > _removed(parent):
-        (parent / NEWEST).write_text(str(version), encoding="ascii")
 
 
 def _versions_in(folder: Path) -> list[int]:

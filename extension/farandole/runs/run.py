@@ -55,7 +55,7 @@ class Run:
         """When to write the figures of `fd.sync`, as a value of `time.monotonic`. None if ``run.json`` has them."""
         self._over = threading.Event()
         self.saver: Callable[[dict[str, Any]], str] | None = None
-        """Saves a model of rank 0. It is None if this driver does not lead the run's cluster."""
+        """Saves a model, with the arguments of `save_model`. It is None if this driver does not lead the cluster."""
         self.failure: FarandoleError | None = None
         """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
         if info.status.ended or sink is None:
@@ -299,15 +299,24 @@ class Run:
 
         Raises:
             ModelError: the model cannot be saved. Nothing is stored.
-            UsageError: this notebook does not lead the cluster of this run.
+            UsageError: this notebook does not lead the cluster of this run, or the cluster has begun another run since,
+                or a metric is not a finite number.
         """
         if self.saver is None:
             raise UsageError(
                 f"this notebook does not lead the cluster of run {self.id}; save the model in its cell, with "
                 "fd.save_model"
             )
-        options = {"metrics": dict(metrics or {}), "data": data, "onnx": onnx}
-        return self.saver({"model": model, "name": name, "example": example, "options": options})
+        return self.saver(
+            {
+                "name": name,
+                "model": model,
+                "example": example,
+                "metrics": dict(metrics or {}),
+                "data": data,
+                "onnx": onnx,
+            }
+        )
 
     def flush(self) -> None:
         """Write all pending data to the files now."""

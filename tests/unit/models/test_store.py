@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError, ModelNotFoundError
+from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError, ModelNotFoundError, UsageError
 from farandole.models.model import ModelInfo, TensorInfo
 from farandole.models.names import ModelName
 from farandole.models.store import ModelStore, in_use, verify
@@ -93,7 +93,46 @@ ModelStore(Path({str(store.folder)!r})).save(ModelName(model="iris"), write)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
     assert (store.names(), store.list()) == ([], [])
+    assert [path.name[:5] for path in (store.folder / "iris").iterdir()] == [".new-"]
     assert save(store).version == 1
+    assert [path.name for path in (store.folder / "iris").iterdir()] == ["1"]
+
+
+def test_a_save_leaves_the_files_of_another_save_alone(store):
+    def write(folder: Path) -> ModelInfo:
+        (folder / "weights.safetensors").write_bytes(b"weights")
+        assert save(store).version == 1
+        return ModelInfo(name=IRIS, version=1, folder=folder, created=1.0)
+
+    assert store.save(IRIS, write).version == 2
+    verify(store.find("iris:2"))
+
+
+def test_a_version_is_on_the_disk_before_it_is_visible(store, monkeypatch):
+    """The folder of the version is synced under its temporary name, and the new folders above it are synced, too."""
+    synced, models = [], store.folder / "iris"
+
+    def fsync(descriptor):
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (models / "1").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save(store)
+    assert {(name.partition("-")[0], visible) for name, visible in synced} >= {
+        (".new", False),
+        ("models", False),
+        ("iris", True),
+    }
+
+
+def test_a_version_that_may_not_outlast_a_power_failure_is_saved(store, monkeypatch):
+    def fsync(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == store.folder / "iris":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.warns(UserWarning, match=r"iris:1 is saved, but .*: Input/output error"):
+        saved = save(store)
+    assert store.find("iris") == saved
 
 
 def test_a_changed_file_is_damaged(store):
@@ -134,6 +173,8 @@ def test_a_damaged_info_is_named_and_left_out_of_the_list(store, change, reason)
         store.find("iris:2")
     with pytest.warns(UserWarning, match="iris:2 cannot be read"):
         assert [info.version for info in store.list()] == [1]
+    with pytest.warns(UserWarning, match="iris:2 cannot be read"):
+        assert [info.version for info in store.versions("iris")] == [1]
 
 
 def test_an_info_does_not_lead_out_of_its_folder(store, tmp_path):
@@ -166,6 +207,57 @@ def test_a_removed_version_is_never_given_again(store):
     assert save(store).version == 3
 
 
+def test_a_killed_removal_is_finished_by_the_next_save(store):
+    for _ in range(3):
+        save(store)
+    gone = store.folder / "iris" / ".gone-3-0123456789abcdef"
+    (store.folder / "iris" / "3").rename(gone)
+    assert save(store).version == 4
+    assert list(gone.parent.glob(".gone-*/*")) == []
+
+
+def test_only_the_number_of_the_highest_removed_version_is_kept(store):
+    for _ in range(3):
+        save(store)
+    for version in (2, 3, 1):
+        store.remove(f"iris:{version}")
+    [gone] = (store.folder / "iris").iterdir()
+    assert (gone.name[:8], list(gone.iterdir())) == (".gone-3-", [])
+    assert store.names() == []
+    assert save(store).version == 4
+
+
+def test_a_version_is_removed_from_a_full_disk(store):
+    save(store)
+    code = f"""
+import resource, signal
+from pathlib import Path
+from farandole.models.store import ModelStore
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+ModelStore(Path({str(store.folder)!r})).remove("iris:1")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert store.names() == []
+    assert save(store).version == 2
+
+
+def test_files_that_cannot_be_deleted_are_named_and_deleted_later(store, monkeypatch):
+    save(store)
+
+    def unlink(self, missing_ok=False):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink)
+        with pytest.raises(ModelError, match=r"iris:1 is removed, but its files could not be deleted: Input/output"):
+            store.remove("iris:1")
+    assert store.names() == []
+    assert save(store).version == 2
+    assert list(store.folder.glob("iris/.gone-*/*")) == []
+
+
 def test_only_a_version_that_is_named_is_removed(store):
     save(store)
     with pytest.raises(ModelNotFoundError, match="name the version to remove: iris:1"):
@@ -185,8 +277,55 @@ def test_a_version_in_use_is_not_removed(store):
 
 
 def test_models_of_a_group_are_in_its_folder(store, tmp_path):
+    (tmp_path / "groups" / "vision").mkdir(parents=True)
     save(store)
     saved = save(store, ModelName(model="iris", group="vision"))
     assert saved.folder == tmp_path / "groups" / "vision" / "models" / "iris" / "1"
     assert store.find("vision/iris:1") == saved
     assert [str(name) for name in store.names()] == ["iris", "vision/iris"]
+
+
+def test_a_group_that_does_not_exist_is_refused(store, tmp_path):
+    with pytest.raises(UsageError, match=r"there is no group 'vision' here; save the model as 'iris'\.$"):
+        save(store, ModelName(model="iris", group="vision"))
+    for group in ("vision", "audio"):
+        (tmp_path / "groups" / group).mkdir(parents=True)
+    with pytest.raises(
+        UsageError, match=r"no group 'vison' here; your groups are audio, vision\. Did you mean 'vision'\?"
+    ):
+        save(store, ModelName(model="iris", group="vison"))
+    assert sorted(path.name for path in (tmp_path / "groups").iterdir()) == ["audio", "vision"]
+
+
+def test_a_version_of_a_group_is_copied_to_the_own_store(store, tmp_path):
+    (tmp_path / "groups" / "vision").mkdir(parents=True)
+    shared = save(store, ModelName(model="iris", group="vision"), metrics={"accuracy": 0.9})
+    save(store)
+    copied = store.copy("vision/iris:1")
+    assert (str(copied), copied.folder) == ("iris:2", store.folder / "iris" / "2")
+    assert store.find("iris:2") == copied
+    assert (copied.metrics, copied.files) == (shared.metrics, shared.files)
+    verify(copied)
+
+
+def test_a_damaged_version_is_not_copied(store):
+    weights = save(store).folder / "weights.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(b"changed")
+    with pytest.raises(ModelDamagedError, match="weights.safetensors has another content"):
+        store.copy("iris:1")
+    assert [info.version for info in store.versions("iris")] == [1]
+
+
+def test_a_version_that_changes_while_it_is_copied_is_not_kept(store):
+    class Changed(ModelStore):
+        def save(self, name, write):
+            weights = self.find("iris:1").folder / "weights.safetensors"
+            weights.chmod(0o644)
+            weights.write_bytes(b"changed")
+            return super().save(name, write)
+
+    save(store)
+    with pytest.raises(ModelDamagedError, match=r"iris:1 was changed while it was copied. Copy it again"):
+        Changed(store.folder).copy("iris:1")
+    assert [info.version for info in store.versions("iris")] == [1]

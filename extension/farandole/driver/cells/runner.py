@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.models import save_model
+from farandole.driver.cells.models import ModelSaver
 from farandole.driver.cells.place import place_of
 from farandole.driver.cells.relay import Backlog, OutputRelay, RunView, Show, Watch
 from farandole.driver.cells.shutdown import shutdown_follows
@@ -96,6 +96,7 @@ class CellRunner:
         self._progress = progress
         self._local = local
         self._runs = core.router.runs
+        self._models = ModelSaver(core, loop, progress)
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
         """Execute a cell that does not create a run, and return the output. See `Cluster.run`."""
@@ -245,11 +246,9 @@ class CellRunner:
             await asyncio.to_thread((await creating).finish, Status.INTERRUPTED, NOT_BEGUN)
             raise
         self._runs[run.id] = run
-        run.saver = partial(self._save_model, run.id)
+        self._models.newest = run.id
+        self._models.attach(run)
         return run
-
-    def _save_model(self, run_id: str, request: dict[str, Any]) -> str:
-        return self._loop.call(save_model(self._core, self._progress, run_id, request))
 
     def _cell(self, run: Run, sink: Sink, elastic: Elastic | None) -> Cell:
         resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
@@ -295,6 +294,7 @@ class CellRunner:
 
     async def _take_up_all(self, gone: Sequence[OrphanedWorker]) -> None:
         for found in await find_runs([*(handle.worker for handle in self._core.handles), *gone]):
+            self._models.newest = found.id
             if await in_thread(partial(found.is_news, self.store)):
                 await self._take_up(found)
 
@@ -306,6 +306,8 @@ class CellRunner:
         except RunNotFoundError as exc:
             self._progress(str(exc))
             return
+        if not led:
+            self._models.attach(background.run)
         await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
         if not await until_caught_up(readers, CATCH_UP_SECONDS):
             self._progress(f"run {found.id} has a long journal; its beginning is still being read")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import logging
 import re
 import warnings
@@ -32,8 +33,11 @@ TYPES = {
 }
 ANY = -1
 EXAMPLE_ROWS = 1
-"""Rows of the example that are stored, for the form that sends it and for the first request of a server to itself."""
-OPERATOR = re.compile(r"\baten[.:]+[\w.]+")
+"""Rows of the example that are stored if the batch can vary.
+
+A form sends the example, and a server computes it before the first request.
+"""
+OPERATOR = re.compile(r"\b(?:aten|prims)[.:]+[\w.]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ class Exported:
     Attributes:
         inputs: the inputs, in the order of the program's arguments.
         outputs: the outputs, in the order of the program's results.
-        example: a request with the first row of the example.
+        example: a request with the first row of the example, or with all rows if their number is fixed.
     """
 
     program: ExportedProgram
@@ -58,7 +62,10 @@ class Exported:
         self.program.example_inputs = None
         weights = self.program.state_dict
         weights.update({name: _without_content(weight) for name, weight in weights.items()})
-        torch.export.save(self.program, folder / PROGRAM_FILE)
+        # If the disk is full, torch's own writer of files ends the process.
+        content = io.BytesIO()
+        torch.export.save(self.program, content)
+        (folder / PROGRAM_FILE).write_bytes(content.getbuffer())
         if self.onnx is not None:
             self.onnx.save(folder / ONNX_FILE)
 
@@ -71,7 +78,8 @@ def _without_content(weight: torch.Tensor) -> torch.Tensor:
 def export(model: nn.Module, example: Any, *, onnx: bool) -> Exported:
     """Export a model that is on the CPU and in evaluation mode. See `farandole.ranks.models.save.save_model`.
 
-    The size of the batch can vary if the model allows this.
+    The size of the batch can vary if the model allows this, and if each row of the outputs depends on the same row of
+    the inputs only. Otherwise, it is that of the example.
 
     Raises:
         UsageError: the example does not match the model.
@@ -81,10 +89,10 @@ def export(model: nn.Module, example: Any, *, onnx: bool) -> Exported:
     # The exporters warn of attributes of torch's own modules, and of their own deprecated calls.
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         try:
-            results = _results(model(**tensors))
+            results = _computed(model, tensors)
         except Exception as exc:  # the model is the user's code
             raise UsageError(f"the model does not accept its example: {_first_line(exc)}") from exc
-        program, batched = _program(model, tensors)
+        program, batched = _program(model, tensors, with_batch=_has_batch(model, tensors, results))
         names = [*results]
         converted = _onnx(program, [*tensors], names) if onnx else None
     return Exported(
@@ -92,7 +100,7 @@ def export(model: nn.Module, example: Any, *, onnx: bool) -> Exported:
         onnx=converted,
         inputs=_described(tensors, batched),
         outputs=_described(results, batched),
-        example=_request(tensors),
+        example=_request({name: tensor[:EXAMPLE_ROWS] for name, tensor in tensors.items()} if batched else tensors),
     )
 
 
@@ -111,6 +119,11 @@ def _named(model: nn.Module, example: Any) -> dict[str, torch.Tensor]:
             )
         _check_type(name, value)
     return {name: value.detach().cpu() for name, value in bound.items()}
+
+
+def _computed(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    # A model may change its inputs.
+    return _results(model(**{name: tensor.clone() for name, tensor in tensors.items()}))
 
 
 def _results(found: Any) -> dict[str, torch.Tensor]:
@@ -141,9 +154,48 @@ def _check_type(name: str, tensor: torch.Tensor) -> None:
         )
 
 
-def _program(model: nn.Module, tensors: dict[str, torch.Tensor]) -> tuple[ExportedProgram, bool]:
+def _has_batch(model: nn.Module, tensors: Mapping[str, torch.Tensor], results: Mapping[str, torch.Tensor]) -> bool:
+    """Return whether each row of the results depends on the same row of the inputs only.
+
+    Only then may an endpoint compute the requests of different callers together. The model computes the example and
+    other rows together, and both must get the results that they get alone.
+    """
+    if not all(tensor.ndim for tensor in (*tensors.values(), *results.values())):
+        return False
+    if len({len(tensor) for tensor in (*tensors.values(), *results.values())}) != 1:
+        return False
+    others = {name: _other_rows(tensor) for name, tensor in tensors.items()}
+    try:
+        alone = _computed(model, others)
+        together = _computed(model, {name: torch.cat([tensor, others[name]]) for name, tensor in tensors.items()})
+    except Exception:  # noqa: BLE001 - the model is the user's code, and has accepted the example alone
+        return False
+    return results.keys() == alone.keys() == together.keys() and all(
+        _is_close(together[name][: len(result)], result) and _is_close(together[name][len(result) :], alone[name])
+        for name, result in results.items()
+    )
+
+
+def _other_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return other values of the same type and shape. Integers, such as indices, remain values of the example."""
+    return tensor + tensor.abs() + 1 if tensor.is_floating_point() else tensor.flatten().flip(0).view(tensor.shape)
+
+
+def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether results are equal, except for rounding, which depends on the size of the batch."""
+    if found.shape != expected.shape or not expected.is_floating_point():
+        return torch.equal(found, expected)
+    finite = expected[expected.isfinite()].abs().double()
+    tolerance = torch.finfo(expected.dtype).eps ** 0.5
+    limit = tolerance * (finite.max().item() if len(finite) else 0.0)
+    return torch.allclose(found.double(), expected.double(), rtol=tolerance, atol=limit, equal_nan=True)
+
+
+def _program(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], *, with_batch: bool
+) -> tuple[ExportedProgram, bool]:
     """Return the exported model, and whether the size of its batch can vary."""
-    if all(tensor.ndim for tensor in tensors.values()) and len({len(tensor) for tensor in tensors.values()}) == 1:
+    if with_batch:
         # torch.export takes a size of 0 or 1 for a constant.
         several = {name: torch.cat([tensor, tensor]) for name, tensor in tensors.items()}
         shapes = {name: {0: Dim("batch", min=1)} for name in several}
@@ -205,18 +257,17 @@ def _described(tensors: Mapping[str, torch.Tensor], batched: bool) -> tuple[Tens
         TensorInfo(
             name=name,
             datatype=TYPES[tensor.dtype],
-            shape=(ANY, *tensor.shape[1:]) if batched and tensor.ndim else tuple(tensor.shape),
+            shape=(ANY, *tensor.shape[1:]) if batched else tuple(tensor.shape),
         )
         for name, tensor in tensors.items()
     )
 
 
 def _request(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Return a request of the Open Inference Protocol with the first row of each tensor."""
-    rows = {name: tensor[:EXAMPLE_ROWS] if tensor.ndim else tensor for name, tensor in tensors.items()}
+    """Return a request of the Open Inference Protocol."""
     return {
         "inputs": [
-            {"name": name, "datatype": TYPES[row.dtype], "shape": list(row.shape), "data": row.flatten().tolist()}
-            for name, row in rows.items()
+            {"name": name, "datatype": TYPES[one.dtype], "shape": list(one.shape), "data": one.flatten().tolist()}
+            for name, one in tensors.items()
         ]
     }

@@ -12,17 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.exceptions import UsageError
-from farandole.models.model import EXAMPLE_FILE, WEIGHTS_FILE, ModelInfo
+from farandole.exceptions import RunUnreadableError, UsageError
+from farandole.models.model import EXAMPLE_FILE, WEIGHTS_FILE, ModelInfo, checked_metrics, commit_of
 from farandole.models.names import parse_name
 from farandole.models.store import ModelStore
-from farandole.protocol import is_number
 from farandole.ranks import context, run
 from farandole.ranks.metrics import reporter
+from farandole.runs.folder import stored_info
 from farandole.runs.store import git_state
 from farandole.sizes import size_text
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from farandole.ranks.models.export import Exported
@@ -48,7 +49,8 @@ def save_model(
         name: the name of the model, such as ``iris``, or ``vision/iris`` in the folder of the group ``vision``.
         example: an input with the batch as its first dimension: a tensor, a tuple of tensors for several positional
             arguments, or a dict of tensors for named ones. It is needed for an endpoint. Without it, only the
-            parameters are saved.
+            parameters are saved. The size of the batch can vary later, unless rows of an output depend on other rows
+            of the input, or the batch is not the first dimension of each output.
         metrics: numbers that describe how good the model is, by name.
         data: a digest or a version of the data, or another text about it.
         onnx: whether to export the model to ONNX, too. An endpoint then needs a smaller image, without torch.
@@ -61,20 +63,37 @@ def save_model(
         ModelError: the model cannot be exported, or the version cannot be written. Nothing is stored.
     """
     # All ranks check the arguments, so that all of them fail.
-    parse_name(name)
-    _checked(metrics or {})
+    ModelStore().check_group(parse_name(name))
+    numbers = checked_metrics(metrics or {})
     if context.rank() != 0:
         return None
     return save(
-        model, name, run_id=reporter.current().run, example=example, metrics=metrics or {}, data=data, onnx=onnx
+        model,
+        name,
+        run_id=reporter.current().run,
+        git=_commit(),
+        example=example,
+        metrics=numbers,
+        data=data,
+        onnx=onnx,
     )
 
 
 def save(
-    model: nn.Module, name: str, *, run_id: str, example: Any, metrics: Mapping[str, float], data: str, onnx: bool
+    model: nn.Module,
+    name: str,
+    *,
+    run_id: str,
+    git: str,
+    example: Any,
+    metrics: Mapping[str, float],
+    data: str,
+    onnx: bool,
 ) -> str:
     """Save a model of this rank as a version that the run ``run_id`` has made. See `save_model`."""
-    parsed, own = parse_name(name), _copy(model)
+    parsed, store = parse_name(name), ModelStore()
+    store.check_group(parsed)
+    own = _copy(model)
     exported = None if example is None else _exported(own, example, onnx=onnx)
     info = ModelInfo(
         name=parsed,
@@ -82,9 +101,9 @@ def save(
         folder=Path(),
         created=time.time(),
         run=run_id,
-        git=_commit(),
-        data=data,
-        metrics=_checked(metrics),
+        git=git,
+        data=str(data),
+        metrics=checked_metrics(metrics),
         inputs=exported.inputs if exported else (),
         outputs=exported.outputs if exported else (),
         versions=_versions(),
@@ -97,17 +116,9 @@ def save(
             (folder / EXAMPLE_FILE).write_text(json.dumps(exported.example), encoding="utf-8")
         return info
 
-    saved = ModelStore().save(parsed, write)
+    saved = store.save(parsed, write)
     run.notice(f"saved the model {saved} ({size_text(saved.size)}) in {saved.folder}")
     return str(saved)
-
-
-def _checked(metrics: Mapping[str, float]) -> dict[str, float]:
-    found = {name: getattr(value, "item", lambda value=value: value)() for name, value in metrics.items()}
-    for name, value in found.items():
-        if not isinstance(name, str) or not is_number(value):
-            raise UsageError(f"the metric {name!r} is {value!r}; metrics are finite numbers with names")
-    return found
 
 
 def _copy(model: nn.Module) -> nn.Module:
@@ -119,7 +130,16 @@ def _copy(model: nn.Module) -> nn.Module:
         model = model.module
     if not isinstance(model, nn.Module):
         raise UsageError(f"fd.save_model saves a torch.nn.Module, not a {type(model).__name__}")
-    return copy.deepcopy(model).cpu().eval()
+    # Copies of the parameters on a GPU could exhaust its memory, so `deepcopy` finds copies on the CPU in its memo.
+    memo = {id(tensor): _on_cpu(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, memo).cpu().eval()
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    from torch import nn
+
+    copied = tensor.detach().to("cpu", copy=True)
+    return type(tensor)(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
 
 
 def _exported(model: nn.Module, example: Any, *, onnx: bool) -> Exported:
@@ -130,16 +150,26 @@ def _exported(model: nn.Module, example: Any, *, onnx: bool) -> Exported:
 
 
 def _write_weights(model: nn.Module, folder: Path) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     # Parameters that share memory are saved separately, because safetensors cannot store what they share.
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
-    save_file(tensors, folder / WEIGHTS_FILE)
+    try:
+        save_file(tensors, folder / WEIGHTS_FILE)
+    except SafetensorError as exc:
+        # It is no OSError, even if the disk is full.
+        raise OSError(str(exc)) from exc
 
 
 def _commit() -> str:
-    state = git_state(Path.cwd())
-    return "" if state is None else f"{state['commit']}{'-dirty' if state['dirty'] else ''}"
+    """Return the commit at the start of this run or, outside a run, the commit of the working folder."""
+    folder = run.current().folder
+    if folder is None:
+        return commit_of(git_state(Path.cwd()))
+    with suppress(RunUnreadableError):
+        return commit_of(stored_info(folder).git)
+    return ""
 
 
 def _versions() -> dict[str, str]:

@@ -45,6 +45,7 @@ c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)
 limit_bodies()
 limit_codes()
 TokenLimit(profile_set.limits).enforce()
+endpoint_access.end_tokens_with_endpoints()
 c.JupyterHub.extra_handlers = [*worker_tokens.HANDLERS, *endpoint_access.HANDLERS]
 add_templates(c)
 c.JupyterHub.tornado_settings = {

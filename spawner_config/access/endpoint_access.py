@@ -12,6 +12,8 @@ from typing import Any
 from jupyterhub import orm
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.scopes import needs_scope
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 from tornado.web import HTTPError
 
 from spawner_config.roles import is_endpoint
@@ -49,13 +51,16 @@ class TokensHandler(EndpointHandler):
     @needs_scope("servers")  # type: ignore[untyped-decorator]
     def post(self, user_name: str, server_name: str) -> None:
         """Send a token that expires after ``days`` days. Its user can revoke it at /hub/token."""
-        self.endpoint_of(user_name, server_name)
+        endpoint = self.endpoint_of(user_name, server_name)
         days = self.body().get("days", 30)
-        if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= MOST_DAYS:
-            raise HTTPError(400, f"A token can be valid for up to {MOST_DAYS} days, and not for {days!r}.")
-        user = self.find_user(user_name)
-        scopes = [f"access:servers!server={user.name}/{server_name}"]
-        token = user.new_api_token(note=f"Callers of {server_name}", scopes=scopes, expires_in=int(days * DAY))
+        if isinstance(days, bool) or not isinstance(days, int | float) or not 1 <= days * DAY <= MOST_DAYS * DAY:
+            raise HTTPError(
+                400,
+                f"A token can be valid for one second to {MOST_DAYS} days, and not for {days!r} days. Choose another "
+                "number with `--days`.",
+            )
+        note, seconds = f"Callers of {server_name}", int(days * DAY)
+        token = endpoint.user.new_api_token(note=note, scopes=[_scope_of(endpoint)], expires_in=seconds)
         self.set_status(201)
         self.finish(json.dumps({"token": token, "days": days}))
 
@@ -79,7 +84,7 @@ class ShareHandler(EndpointHandler):
         endpoint, other = self.endpoint_of(user_name, server_name), self._other(other_name)
         if len(endpoint.shares) >= MOST_SHARES:
             raise HTTPError(400, f"An endpoint can be shared with {MOST_SHARES} users. Remove some first.")
-        orm.Share.grant(self.db, endpoint, other, scopes=[f"access:servers!server={user_name}/{server_name}"])
+        orm.Share.grant(self.db, endpoint, other, scopes=[_scope_of(endpoint)])
         self.set_status(204)
 
     @needs_scope("servers")  # type: ignore[untyped-decorator]
@@ -100,6 +105,27 @@ class ShareHandler(EndpointHandler):
             raise HTTPError(400, "You own this endpoint, so you need no share.")
         user: orm.User = found.orm_user
         return user
+
+
+def end_tokens_with_endpoints() -> None:
+    """Delete the tokens of an endpoint's callers with the endpoint's record, from now on.
+
+    Otherwise they would also work for the next endpoint with the same name. The database deletes the shares.
+    """
+    event.listen(Session, "before_flush", _end_tokens)
+
+
+def _end_tokens(session: Session, *_: Any) -> None:
+    for record in session.deleted:
+        if isinstance(record, orm.Spawner) and is_endpoint(record.name):
+            for token in session.query(orm.APIToken).filter_by(user_id=record.user_id):
+                if token.scopes == [_scope_of(record)]:
+                    session.delete(token)
+
+
+def _scope_of(endpoint: orm.Spawner) -> str:
+    """Return the scope of the tokens and shares that can only call an endpoint."""
+    return f"access:servers!server={endpoint.user.name}/{endpoint.name}"
 
 
 _ENDPOINT = r"/api/farandole/users/([^/]+)/servers/([^/]+)"

@@ -133,7 +133,23 @@ def _plan_endpoint(profile_set: ProfileSet, options: dict[str, Any], others: int
     if runtime not in RUNTIMES:
         raise OptionsError(f"There is no runtime {runtime!r}. Choose one of: {', '.join(RUNTIMES)}.")
     model = _versioned(options["model"])
+    _refuse_gpus(profile, profile_set)
     return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[model], runtime=runtime)
+
+
+def _refuse_gpus(profile: Profile, profile_set: ProfileSet) -> None:
+    """Raise `OptionsError` if a profile has GPUs, which an endpoint with a model would reserve and not use."""
+    others = ", ".join(one.name for one in profile_set.profiles if not one.gpus)
+    if profile.gpus and not others:
+        raise OptionsError(
+            "All profiles of this hub have GPUs, and endpoints with a model compute on the CPU. Ask the administrator "
+            "for a profile without GPUs."
+        )
+    if profile.gpus:
+        raise OptionsError(
+            f"The profile {profile.name!r} has GPUs, and endpoints with a model compute on the CPU. Choose another "
+            f"with `--profile`: {others}. A server of yours can use GPUs: `%serve --command`."
+        )
 
 
 def _command(words: object) -> list[str]:

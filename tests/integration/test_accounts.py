@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from farandole import Endpoint
 
 from hub.process import is_healthy, local_session
+from spawner_config.roles import NOTEBOOK_SCOPES
 from tests.clients.browser import Browser, BrowserError
 from tests.hub import RunningHub, run_hub
+from tests.integration.test_serving import APP
 from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
 if TYPE_CHECKING:
@@ -78,6 +81,25 @@ def test_a_reset_by_the_administrator_ends_logins_and_tokens(hub: RunningHub) ->
     assert hub.api(token, "GET", "/hub/api/user").status_code == 403
     assert Browser(hub.url, "viola", NEW)
     assert admin.make_token()
+
+
+def test_a_lock_out_ends_the_endpoints_of_its_user_and_the_tokens_of_their_callers(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    sign_up(hub, "hilda")
+    script = tmp_path / "app.py"
+    script.write_text(APP)
+    owner = Browser(hub.url, "hilda", PASSWORD).make_token(NOTEBOOK_SCOPES)
+    endpoint = Endpoint.start(command=["python", str(script)], progress=len, hub_url=hub.url, token=owner)
+    token = endpoint.token(days=1)
+    assert hub.api(token, "GET", "/user/hilda/serve-app/").status_code == 200
+    assert hub.api(token, "GET", "/hub/api/user").status_code == 200
+    admin = Browser(hub.url, "root", ADMIN_PASSWORD)
+    assert submit(hub, "authorize", admin._session, username="hilda", action="lock-out").ok
+    assert hub.api(admin.make_token(), "GET", "/hub/api/users/hilda").json()["servers"] == {}
+    # No server answers at this address. A GET request would be redirected to the hub's login.
+    assert hub.api(token, "POST", "/user/hilda/serve-app/").status_code == 503
+    assert hub.api(token, "GET", "/hub/api/user").status_code == 403
 
 
 def test_a_password_that_is_too_long_is_answered_alike_for_all_names(hub: RunningHub) -> None:

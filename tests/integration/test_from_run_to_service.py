@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients.kernel import RemoteKernel
-from tests.typhoons import BASELINES, NOTEBOOK, SMALL, VERSIONS, assert_served, run_notebook
+from tests.typhoons import BASELINES, CELL_SECONDS, NOTEBOOK, SMALL, VERSIONS, assert_served, run_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from tests.hub import RunningHub
 
 USER = "lorenz"
+EARLIER = """
+import torch, farandole as fd
+fd.save_model(torch.nn.Linear(1, 1), "typhoon")
+"""
+"""A cell that saves a version which cannot be served, so that the notebook has to serve the versions that it saves."""
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +31,14 @@ def address(hub: RunningHub) -> str:
 
 @pytest.fixture
 def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
-    home = hub.state / "homes" / USER
-    shutil.copy(NOTEBOOK, home)
-    shutil.rmtree(home / "farandole" / "models", ignore_errors=True)
+    shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
     with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
         yield kernel
 
 
 @pytest.mark.timeout(900)
 def test_the_notebook_replaces_a_served_model_while_it_is_called(kernel: RemoteKernel) -> None:
+    kernel.execute(EARLIER, deadline=CELL_SECONDS)
     assert_served(run_notebook(kernel, SMALL))
 
 

@@ -156,7 +156,7 @@ def test_the_notebooks_own_token_starts_workers(hub: RunningHub, alice: str) -> 
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
-        ("plain", {"role": "worker"}, "Let %cluster start choose the names"),
+        ("plain", {"role": "worker"}, "Let %cluster start and %serve choose the names"),
         ("bad-w0", {"role": "worker", "profile": "huge"}, "Choose one of: cpu, cpu-2, lean"),
         ("bad-w0", {"role": "worker", "ranks": 9}, "allows 1 to 8"),
     ],

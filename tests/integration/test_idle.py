@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from farandole import Cluster
+from farandole import Cluster, Endpoint
 from farandole.driver.recovery.orphaned_runs import complete
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
@@ -17,6 +17,7 @@ from hub.process import HubProcessError, wait_until
 from tests.cells import SUM, text
 from tests.clients.kernel import RemoteKernel
 from tests.hub import run_hub
+from tests.integration.test_serving import APP
 from tests.lost import EPOCHS, Lost, LostElastic, assert_none_left_out, assert_whole, steps_on_disk
 
 LIMIT = 30.0
@@ -31,6 +32,7 @@ def hub(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FARANDOLE_IDLE_MINUTES", str(LIMIT / 60))
         patch.setenv("FARANDOLE_IDLE_SERVER_MINUTES", str(LIMIT / 60))
+        patch.setenv("FARANDOLE_IDLE_ENDPOINT_MINUTES", str(LIMIT / 60))
         with run_hub(tmp_path_factory.mktemp("idle")) as running:
             yield running
 
@@ -196,6 +198,23 @@ def test_an_idle_notebook_server_stops_with_its_workers_unless_one_is_busy(hub, 
             cell.result(timeout=DEADLINE)
         # Servers that were busy also stop once they have been idle for long enough.
         wait_until(lambda: names("cell") == names("worker") == set(), DEADLINE)
+
+
+def test_an_endpoint_without_requests_stops_and_one_with_requests_stays(hub, tmp_path):
+    token = hub.token_for("una")
+    script = tmp_path / "app.py"
+    script.write_text(APP)
+    for name in ("called", "idle"):
+        command = ["python", str(script)]
+        Endpoint.start(command=command, name=name, progress=len, hub_url=hub.url, token=token)
+
+    def only_the_called_one_is_left():
+        assert hub.api(token, "GET", "/user/una/serve-called/").status_code == 200
+        return servers(hub, "una", token) == {"serve-called"}
+
+    # The endpoint that is called has started first, so it would stop first if its requests did not count.
+    wait_until(only_the_called_one_is_left, DEADLINE)
+    Endpoint("called", hub_url=hub.url, token=token).stop()
 
 
 @pytest.mark.parametrize("minutes", ["soon", "-1", "inf"])

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 MB = 1_000_000
 BODIES = 5
 USER = "mallory"
-SERVERS = 5
-"""The maximum number of named servers for each user of the hub `small`: three workers and two notebook servers."""
+SERVERS = 6
+"""The maximum number of named servers of a user of the hub `small`: 3 workers, 2 notebook servers and 1 endpoint."""
 PROFILES = """
 [limits]
 workers_per_user = 3
 notebooks_per_user = 2
+endpoints_per_user = 1
 [[profile]]
 name = "tiny"
 description = "Tiny"
@@ -88,7 +89,7 @@ def test_a_large_option_is_refused_and_not_stored(small: RunningHub) -> None:
     assert "large" not in small.api(token, "GET", f"/hub/api/users/{USER}").json()["servers"]
 
 
-def test_the_number_of_named_servers_is_that_of_workers_and_notebooks(small: RunningHub) -> None:
+def test_the_number_of_named_servers_is_that_of_workers_notebooks_and_endpoints(small: RunningHub) -> None:
     token = small.token_for("namer")
     made = [
         small.api(token, "PUT", f"/hub/api/users/namer/servers/s{number}", {}).status_code

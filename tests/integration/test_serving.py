@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tritonclient.http
+import tritonclient.utils
 from farandole import Endpoint
 from farandole.exceptions import (
     EndpointError,
@@ -16,17 +17,20 @@ from farandole.exceptions import (
     ModelInUseError,
     QuotaError,
     UsageError,
+    WorkerStartError,
 )
+from farandole.models.model import WEIGHTS_FILE
 from farandole.models.store import ModelStore
 from farandole.ranks.models.save import save_model
 from jupyterhub.slugs import safe_slug
 from torch import nn
 
-from hub.process import local_session
+from hub.process import local_session, wait_until
 from tests.clients.hosts import url_of
 
 USER = "ida"
 REVOKED_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 APP = """
 import http.server, os
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -53,14 +57,20 @@ class Constant(nn.Module):
 
 @pytest.fixture(scope="module")
 def store(hub):
-    """The model store in the home of the user, with three versions of a model."""
+    """The model store in the home of the user, with three versions of a model, and two that cannot be served."""
     folder = hub.state / "homes" / safe_slug(USER) / "farandole" / "models"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FARANDOLE_MODELS", str(folder))
         for version in (1, 2, 3):
             save_model(Constant(version), "constant", example=torch.ones(1, 4))
+        save_model(Constant(4), "constant")
+        damaged = save_model(Constant(5), "constant", example=torch.ones(1, 4))
         save_model(nn.Linear(4, 2), "plain")
-        yield ModelStore()
+        store = ModelStore()
+        weights = store.find(damaged).folder / WEIGHTS_FILE
+        weights.chmod(0o644)
+        weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+        yield store
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +97,24 @@ def call(hub, endpoint, token, rows=1):
 
 
 def test_an_endpoint_answers_the_example_of_its_model(endpoint):
-    assert endpoint.infer(x=np.ones((3, 4)))["output"].tolist() == [[1.0]] * 3
+    outputs = endpoint.infer(x=np.ones((3, 4)))
+    assert (outputs["output"].dtype, outputs["output"].tolist(), outputs.version) == (np.float32, [[1.0]] * 3, 1)
     status = endpoint.status()
     assert (status.model, status.version, status.ready) == ("constant", 1, True)
     assert status.url.endswith(f"/user/{USER}/serve-constant/")
     assert [one.name for one in Endpoint.all(hub_url=endpoint._where[0], token=endpoint._where[1])] == ["constant"]
 
 
-def test_a_client_of_the_protocol_understands_it(hub, endpoint):
+def client_of(hub, endpoint):
+    """Return a client of the protocol for the endpoint, and the headers of its requests."""
     where = urlsplit(url_of(hub.url, f"/user/{USER}/serve-constant"))
     # The client resolves names below localhost with the machine's resolver, which may not know them.
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{where.port}{where.path}")
-    given = {**headers(endpoint.token(days=1)), "Host": where.netloc}
+    return client, {**headers(endpoint.token(days=1)), "Host": where.netloc}
+
+
+def test_a_client_of_the_protocol_understands_it(hub, endpoint):
+    client, given = client_of(hub, endpoint)
     assert client.is_server_live(headers=given)
     assert client.is_server_ready(headers=given)
     assert client.is_model_ready("constant", headers=given)
@@ -125,12 +141,15 @@ def test_versions_are_switched_while_requests_are_answered(hub, endpoint, store)
     threads = [threading.Thread(target=keep_calling) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for version in (2, 3, 1, 2):
-        endpoint.switch(f"constant:{version}", store=store)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert len(found) > 50
+    try:
+        for version in (2, 3, 1, 2):
+            endpoint.switch(f"constant:{version}", store=store)
+            before = len(found)
+            wait_until(lambda since=before, by=str(version): by in [one for _, one, _ in found[since:]], ANSWER_SECONDS)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert {status for status, _, _ in found} == {200}
     assert all(data == [float(version)] * 2 for _, version, data in found)
     assert endpoint.status().version == 2
@@ -139,10 +158,27 @@ def test_versions_are_switched_while_requests_are_answered(hub, endpoint, store)
     endpoint.switch("constant:1", store=store)
 
 
-def test_a_wrong_switch_keeps_the_version(endpoint, store):
+def test_a_wrong_switch_is_refused_before_the_endpoint_is_asked(endpoint, store):
     with pytest.raises(EndpointError, match="plain:1 was saved without an example"):
         endpoint.switch("plain:1", store=store)
     assert endpoint.infer(x=np.ones((1, 4)))["output"].tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("constant:9", "the model 'constant' has no version 9"),
+        ("constant:no", "'no' in 'constant:no' is not a version"),
+        ("plain:1", "this endpoint serves constant; start another one for plain"),
+        ("constant:4", "constant:4 was saved without an example"),
+        ("constant:5", f"constant:5 is damaged: {WEIGHTS_FILE} has another content"),
+    ],
+)
+def test_a_wrong_switch_keeps_the_version(hub, endpoint, where, key, reason):
+    answer = hub.api(where["token"], "POST", f"/user/{USER}/serve-constant/farandole/version", {"model": key})
+    assert (answer.status_code, reason in answer.json()["error"]) == (409, True), answer.text
+    outputs = endpoint.infer(x=np.ones((1, 4)))
+    assert (outputs["output"].tolist(), outputs.version) == ([[1.0]], 1)
 
 
 @pytest.mark.parametrize(
@@ -150,13 +186,21 @@ def test_a_wrong_switch_keeps_the_version(endpoint, store):
     [
         ({"x": np.ones((1, 3))}, r"400: the input 'x' has the shape \[1, 3\]; expected x: FP32 \[-1, 4\]"),
         ({"y": np.ones((1, 4))}, r"400: there is no input 'y'; expected x: FP32 \[-1, 4\]"),
-        ({"x": np.full((1, 4), np.nan)}, "400"),
+        ({"x": np.full((1, 4), np.nan)}, "400: the input 'x' has values that are not finite"),
         ({"x": np.ones((0, 4))}, "400: the inputs have no rows"),
     ],
 )
 def test_wrong_inputs_are_named_with_what_is_expected(endpoint, inputs, message):
     with pytest.raises(EndpointError, match=message):
         endpoint.infer(**inputs)
+
+
+def test_values_in_binary_form_must_be_finite(hub, endpoint):
+    client, given = client_of(hub, endpoint)
+    sent = tritonclient.http.InferInput("x", [1, 4], "FP32")
+    sent.set_data_from_numpy(np.full((1, 4), np.nan, np.float32), binary_data=True)
+    with pytest.raises(tritonclient.utils.InferenceServerException, match="'x' has values that are not finite"):
+        client.infer("constant", [sent], headers=given)
 
 
 def test_a_large_body_is_refused(hub, endpoint):
@@ -210,9 +254,7 @@ def test_a_token_of_a_caller_changes_nothing(hub, endpoint):
 
 
 def test_an_expired_or_revoked_token_stops_working(hub, endpoint):
-    token = endpoint.token(days=3 / 86_400)
-    assert call(hub, endpoint, token).status_code == 200
-    until_refused(hub, endpoint, token, 3 + REVOKED_SECONDS)
+    until_refused(hub, endpoint, endpoint.token(days=1 / 86_400), 1 + REVOKED_SECONDS)
     token = endpoint.token(days=1)
     assert call(hub, endpoint, token).status_code == 200
     admin = hub.browser(USER)
@@ -279,8 +321,9 @@ def test_a_command_runs_behind_the_login(hub, where, tmp_path):
         token = app.token(days=1)
         path = f"/user/{USER}/serve-app/hello?x=1"
         url = url_of(hub.url, path)
-        refused = local_session().get(url, headers=headers("unknown"), allow_redirects=False, timeout=30)
-        assert (refused.status_code, "/hub/api/oauth2/authorize" in refused.headers["Location"]) == (302, True)
+        assert local_session().get(url, headers=headers("unknown"), timeout=30).status_code == 403
+        redirected = local_session().get(url, allow_redirects=False, timeout=30)
+        assert (redirected.status_code, "/hub/api/oauth2/authorize" in redirected.headers["Location"]) == (302, True)
         answer = hub.api(token, "GET", path)
         assert (answer.status_code, answer.text) == (200, "/hello?x=1 None None")
         upgrade = {
@@ -295,8 +338,15 @@ def test_a_command_runs_behind_the_login(hub, where, tmp_path):
         app.stop()
 
 
+def test_a_command_that_does_not_listen_is_a_failed_start(where):
+    with pytest.raises(WorkerStartError, match="endpoint missing did not start"):
+        Endpoint.start(command=["python", "missing.py"], name="missing", progress=len, **where)
+    with pytest.raises(EndpointNotFoundError, match="there is no endpoint 'missing'"):
+        Endpoint("missing", **where).status()
+
+
 def test_an_endpoint_outlives_the_notebook_of_its_user(hub, endpoint):
-    hub.start_notebook(USER)
-    token = hub.token_for(USER)
-    assert hub.api(token, "DELETE", f"/hub/api/users/{USER}/server").status_code in {202, 204}
+    browser = hub.browser(USER)
+    browser.start_notebook()
+    browser.stop_notebook()
     assert endpoint.infer(x=np.ones((1, 4)))["output"].tolist() == [[1.0]]

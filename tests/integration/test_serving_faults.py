@@ -39,6 +39,14 @@ LATEST_SECONDS = 3.0
 ANSWER_SECONDS = 60.0
 REFUSED_PAUSE = 0.02
 RIGHT, REFUSED = "right", "refused"
+REFUSALS = {404, 503}
+"""The statuses of clear refusals.
+
+- The proxy answers 404 after its start, until the hub has added its routes, and 503 if the server at a route does not
+  answer (`handleProxyError` in configurable-http-proxy).
+- The hub answers 503 to requests for a server without a route (`OwnHostHandler`).
+- The endpoint answers 503 while the hub cannot check a token (`HubLogin`).
+"""
 RATE = 200.0
 SWITCHES = 10
 
@@ -124,7 +132,7 @@ def outcome_of(session: requests.Session, url: str) -> str:
         return repr(exc)
     except requests.RequestException:
         return REFUSED
-    if answer.status_code >= 400:
+    if answer.status_code in REFUSALS:
         return REFUSED
     with suppress(requests.JSONDecodeError):
         found = answer.json()
@@ -178,7 +186,9 @@ async def test_all_requests_at_a_rate_are_answered_while_versions_are_switched(h
         served = await asyncio.to_thread(Served, hub, store)
         # The requests go to the server itself, and not through the hub's proxy.
         address = hub.environment_of(USER, "serve-constant")["JUPYTERHUB_SERVICE_URL"]
-        loading = asyncio.create_task(at_a_rate(f"{address}v2/models/constant/infer", RATE, count, served.caller))
+        loading = asyncio.create_task(
+            at_a_rate(f"{address}v2/models/constant/infer", RATE, count, headers(served.caller))
+        )
         for version in islice(cycle((2, 3, 1)), SWITCHES):
             await asyncio.sleep(count / RATE / (SWITCHES + 1))
             await asyncio.to_thread(served.switch, version)

@@ -14,7 +14,7 @@ from farandole.driver.workers.client import HubClient
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.starts import start_server
 from farandole.driver.workers.worker import REQUEST_TIMEOUT, Progress
-from farandole.exceptions import EndpointError, EndpointNotFoundError, FarandoleError
+from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNotFoundError, FarandoleError, HubError
 from farandole.protocol import is_number
 from farandole.reading import parse_json, printable
 
@@ -106,27 +106,44 @@ class EndpointClient:
         return endpoints_among(await self._hub.servers())
 
     async def start(self, name: str, options: dict[str, Any], *, progress: Progress, timeout: float) -> None:
-        """Start an endpoint. If this fails, nothing of it is left."""
-        server = f"{ENDPOINT_PREFIX}{name}"
+        """Start an endpoint. If this fails, nothing of it is left.
+
+        Raises:
+            EndpointExistsError: another notebook has started an endpoint with this name at the same time. It stays.
+            WorkerStartError, HubError: the start failed.
+        """
+        server, wanted = f"{ENDPOINT_PREFIX}{name}", {"role": "endpoint", **options}
         try:
-            await start_server(
-                self._hub,
-                server,
-                {"role": "endpoint", **options},
-                what=f"endpoint {name}",
-                progress=progress,
-                timeout=timeout,
-            )
-        except BaseException:
-            try:
-                await self._hub.stop_server(server)
-            except FarandoleError as exc:
-                progress(f"endpoint {name} may still exist: {exc}")
+            await start_server(self._hub, server, wanted, what=f"endpoint {name}", progress=progress, timeout=timeout)
+        except BaseException as exc:
+            if not _is_refusal(exc):
+                await self._undo(name, wanted, progress)
             raise
+        if await self._has_other_options(name, wanted):
+            raise EndpointExistsError(
+                f"another notebook has started the endpoint {name!r} at the same time; see `%serve list`, or choose "
+                "another `--name`"
+            )
+
+    async def _undo(self, name: str, options: dict[str, Any], progress: Progress) -> None:
+        """Stop the endpoint of a failed start. Errors are shown instead of raised, to keep the original error."""
+        try:
+            if not await self._has_other_options(name, options):
+                await self._hub.stop_server(f"{ENDPOINT_PREFIX}{name}")
+        except FarandoleError as exc:
+            progress(f"endpoint {name} may still exist: {exc}")
+
+    async def _has_other_options(self, name: str, options: dict[str, Any]) -> bool:
+        """Return whether an endpoint has other options than these, because another notebook has started it.
+
+        The hub accepts a request while the server is starting, and ignores its options.
+        """
+        found = (await self._hub.servers()).get(f"{ENDPOINT_PREFIX}{name}")
+        return found is not None and found.get("user_options") != options
 
     async def stop(self, name: str) -> None:
         """Stop an endpoint, and wait for its end."""
-        await self._server(name)
+        await self.server(name)
         await self._hub.stop_server(f"{ENDPOINT_PREFIX}{name}")
 
     async def status(self, name: str) -> EndpointStatus:
@@ -136,7 +153,7 @@ class EndpointClient:
             EndpointNotFoundError: there is no endpoint with this name.
             EndpointError: its answer is not valid.
         """
-        return await self._status(name, await self._server(name))
+        return await self._status(name, await self.server(name))
 
     async def statuses(self) -> list[EndpointStatus]:
         """Return what is known of all endpoints, in alphabetical order."""
@@ -147,32 +164,42 @@ class EndpointClient:
         path = "farandole/version"
         _parsed(name, await self._request(name, "POST", path, json={"model": key}, timeout=SWITCH_TIMEOUT))
 
-    async def infer(self, name: str, model: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request of the Open Inference Protocol, and return the answer."""
-        return _parsed(name, await self._request(name, "POST", f"v2/models/{model}/infer", json=request))
+    async def metadata(self, name: str, model: str, server: dict[str, Any]) -> dict[str, Any]:
+        """Return what an endpoint says of its model, given the hub's model of its server."""
+        return _parsed(name, await self._request(name, "GET", f"v2/models/{model}", server=server))
+
+    async def infer(
+        self, name: str, model: str, request: dict[str, Any], server: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Send a request of the Open Inference Protocol, and return the answer.
+
+        Without the hub's model of its server, the hub is asked for it.
+        """
+        path = f"v2/models/{model}/infer"
+        return _parsed(name, await self._request(name, "POST", path, server=server, json=request))
 
     async def token(self, name: str, days: float) -> str:
         """Return a new token that can only call this endpoint."""
-        await self._server(name)
+        await self.server(name)
         return await self._hub.endpoint_token(f"{ENDPOINT_PREFIX}{name}", days)
 
     async def shares(self, name: str) -> list[str]:
         """Return the users with whom an endpoint is shared."""
-        await self._server(name)
+        await self.server(name)
         return await self._hub.shares(f"{ENDPOINT_PREFIX}{name}")
 
     async def share(self, name: str, user: str, *, allowed: bool) -> None:
         """Allow or forbid another user to call an endpoint."""
-        await self._server(name)
+        await self.server(name)
         await self._hub.share(f"{ENDPOINT_PREFIX}{name}", user, allowed=allowed)
 
-    async def _server(self, name: str) -> dict[str, Any]:
+    async def server(self, name: str) -> dict[str, Any]:
         """Return the hub's model of an endpoint's server. Raises EndpointNotFoundError if there is none."""
         servers = await self.servers()
         if name not in servers:
-            known = f"running: {', '.join(sorted(servers))}" if servers else "none is running"
+            running = f"running: {', '.join(sorted(servers))}" if servers else "none is running"
             raise EndpointNotFoundError(
-                f"there is no endpoint {name!r}; {known}. Start one with `%serve MODEL:VERSION`."
+                f"there is no endpoint {name!r}; {running}. Start one with `%serve MODEL:VERSION`."
             )
         return servers[name]
 
@@ -184,23 +211,23 @@ class EndpointClient:
         try:
             return await self._status(name, server)
         except EndpointError:
-            return _known(name, server)
+            return known(name, server)
 
     async def _status(self, name: str, server: dict[str, Any]) -> EndpointStatus:
-        known = _known(name, server)
-        if not known.ready or not known.model:
-            return known
+        status = known(name, server)
+        if not status.ready or not status.model:
+            return status
         try:
             body = await self._request(name, "GET", "farandole/status", server=server, timeout=STATUS_TIMEOUT)
         except EndpointError:
-            return known
-        return replace(known, **_figures(name, _parsed(name, body)))
+            return status
+        return replace(status, **_figures(name, _parsed(name, body)))
 
     async def _request(
         self, name: str, method: str, path: str, *, server: dict[str, Any] | None = None, **options: Any
     ) -> bytes:
         """Send a request to an endpoint and return the body of its answer. Raises EndpointError if it refuses."""
-        address = self._hub.address.server((server or await self._server(name))["url"])
+        address = self._hub.address.server((server or await self.server(name))["url"])
         headers = {**address.headers, "Authorization": f"token {self._hub.token}"}
         options.setdefault("timeout", REQUEST_TIMEOUT)
         try:
@@ -219,7 +246,12 @@ class EndpointClient:
         return body
 
 
-def _known(name: str, server: dict[str, Any]) -> EndpointStatus:
+def _is_refusal(exc: BaseException) -> bool:
+    """Return whether the hub refused to start a server, for example because it is running already."""
+    return isinstance(exc, HubError) and exc.status is not None and 400 <= exc.status < 500
+
+
+def known(name: str, server: dict[str, Any]) -> EndpointStatus:
     """Return what the hub knows of an endpoint, from its model of the server."""
     options = server.get("user_options") or {}
     model, _, version = str(options.get("model", "")).partition(":")
@@ -238,7 +270,7 @@ def _parsed(name: str, body: bytes) -> dict[str, Any]:
     try:
         return parse_json(body, "its content")
     except ValueError as exc:
-        raise _invalid(name, f"answer: {printable(str(exc))}") from exc
+        raise invalid(name, f"answer: {printable(str(exc))}") from exc
 
 
 def _figures(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,11 +280,11 @@ def _figures(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """
     for key, is_valid in STATUS.items():
         if not is_valid(found.get(key)):
-            raise _invalid(name, f"status: {key!r} is {printable(reprlib.repr(found.get(key)))}")
+            raise invalid(name, f"status: {key!r} is {printable(reprlib.repr(found.get(key)))}")
     return {key: found[key] for key in STATUS}
 
 
-def _invalid(name: str, why: str) -> EndpointError:
+def invalid(name: str, why: str) -> EndpointError:
     """Return the error for an answer that is not valid."""
     return EndpointError(
         f"the endpoint {name} sent an invalid {why}. Try again; if the error remains, stop it with "

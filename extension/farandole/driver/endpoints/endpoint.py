@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from farandole.driver.endpoints.client import EndpointClient, EndpointStatus
+from farandole.driver.endpoints.client import ENDPOINT_PREFIX, EndpointClient, EndpointStatus, invalid, known
 from farandole.driver.loop import LoopThread
+from farandole.driver.workers.source import WORKER_NAME
 from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import EndpointError, EndpointExistsError, UsageError
-from farandole.models.model import ONNX_FILE, ModelInfo
+from farandole.models.model import NUMPY_TYPES, ONNX_FILE, ModelInfo
+from farandole.models.names import NAME
 from farandole.models.store import ModelStore, verify
+from farandole.reading import printable
 
 T = TypeVar("T")
-NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?")
+
+
+class Outputs(dict[str, Any]):
+    """The outputs of a model by name, as NumPy arrays.
+
+    Attributes:
+        version: the version that computed them.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], *, version: int) -> None:
+        super().__init__(arrays)
+        self.version = version
 
 
 class Endpoint:
@@ -26,9 +39,15 @@ class Endpoint:
 
     def __init__(self, name: str, *, hub_url: str | None = None, token: str | None = None) -> None:
         """Make an object for the endpoint with this name, which need not be running."""
-        if not NAME.fullmatch(name):
+        match = NAME.fullmatch(name)
+        if match is None or match["group"]:
             raise UsageError(
                 f"{name!r} cannot be an endpoint's name; use 1 to 24 lower-case letters, digits and inner hyphens"
+            )
+        if WORKER_NAME.match(f"{ENDPOINT_PREFIX}{name}"):
+            raise UsageError(
+                f"{name!r} cannot be an endpoint's name, because names of workers end with -w and a number; choose "
+                "another name with `--name`"
             )
         self.name = name
         self._where = (hub_url, token)
@@ -66,7 +85,7 @@ class Endpoint:
         """
         if bool(model) == bool(command):
             raise UsageError("an endpoint serves a model, or runs a command: give one of them")
-        info = _servable(store or ModelStore(), model) if model else None
+        info = servable(store or ModelStore(), model) if model else None
         endpoint = cls(name or (info.name.model if info else "app"), **where)
         options: dict[str, Any] = {"wait": wait, **({"profile": profile} if profile else {})}
         if info:
@@ -110,30 +129,34 @@ class Endpoint:
         Raises:
             ModelError, EndpointError: the version cannot be served. The earlier one stays.
         """
-        info = _servable(store or ModelStore(), model)
+        info = servable(store or ModelStore(), model)
         self._call(lambda client: client.switch(self.name, str(info)))
 
-    def infer(self, **inputs: Any) -> dict[str, Any]:
-        """Call the model, and return its outputs by name, as NumPy arrays.
+    def infer(self, **inputs: Any) -> Outputs:
+        """Call the model, and return its outputs.
 
         Args:
             inputs: a NumPy array, or what `numpy.asarray` accepts, for each input. The first dimension is the batch.
 
+        Returns:
+            Outputs: a dict of NumPy arrays by name. Its attribute ``version`` is the version that computed them.
+
         Raises:
             EndpointError: the endpoint refused the inputs, or does not answer.
         """
-        import numpy as np
 
-        status = self.status()
-        if not status.model:
-            raise EndpointError(f"the endpoint {self.name} runs a command; send requests to {status.url}")
-        info = ModelStore().find(f"{status.model}:{status.version}")
-        request = {"inputs": [_tensor(one.name, one.datatype, inputs) for one in info.inputs if one.name in inputs]}
-        request["inputs"] += [
-            _tensor(name, "FP32", inputs) for name in inputs.keys() - {one.name for one in info.inputs}
-        ]
-        answer = self._call(lambda client: client.infer(self.name, info.name.model, request))
-        return {one["name"]: np.array(one["data"]).reshape(one["shape"]) for one in answer["outputs"]}
+        async def infer(client: EndpointClient) -> dict[str, Any]:
+            server = await client.server(self.name)
+            status = known(self.name, server)
+            if not status.model:
+                raise EndpointError(f"the endpoint {self.name} runs a command; send requests to {status.url}")
+            model = status.model.rpartition("/")[2]
+            datatypes = _datatypes(self.name, await client.metadata(self.name, model, server))
+            # The endpoint refuses inputs that it does not know, and names those that it expects.
+            tensors = [_tensor(name, datatypes.get(name, "FP32"), value) for name, value in inputs.items()]
+            return await client.infer(self.name, model, {"inputs": tensors}, server)
+
+        return _outputs(self.name, self._call(infer))
 
     def token(self, *, days: float = 30) -> str:
         """Return a new token with which programs elsewhere can call this endpoint, and nothing else.
@@ -177,7 +200,7 @@ class Endpoint:
             loop.close()
 
 
-def _servable(store: ModelStore, key: str) -> ModelInfo:
+def servable(store: ModelStore, key: str) -> ModelInfo:
     """Return a version that can be served. Raises ModelError or EndpointError before a server is started for it."""
     info = store.find(key)
     if not info.inputs:
@@ -186,8 +209,30 @@ def _servable(store: ModelStore, key: str) -> ModelInfo:
     return info
 
 
-def _tensor(name: str, datatype: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _datatypes(endpoint: str, metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the datatypes of a model's inputs by name. Raises EndpointError if the metadata are not valid."""
+    try:
+        return {one["name"]: one["datatype"] for one in metadata["inputs"]}
+    except (KeyError, TypeError) as exc:
+        raise invalid(endpoint, f"description of its inputs: {printable(repr(exc))}") from exc
+
+
+def _tensor(name: str, datatype: str, value: Any) -> dict[str, Any]:
     import numpy as np
 
-    array = np.asarray(inputs[name])
+    array = np.asarray(value)
     return {"name": name, "datatype": datatype, "shape": list(array.shape), "data": array.ravel().tolist()}
+
+
+def _outputs(endpoint: str, answer: Mapping[str, Any]) -> Outputs:
+    """Return the outputs in an answer. Raises EndpointError if it is not valid."""
+    import numpy as np
+
+    try:
+        arrays = {
+            one["name"]: np.array(one["data"], NUMPY_TYPES[one["datatype"]]).reshape(one["shape"])
+            for one in answer["outputs"]
+        }
+        return Outputs(arrays, version=int(answer["model_version"]))
+    except (KeyError, TypeError, ValueError, OverflowError) as exc:
+        raise invalid(endpoint, f"answer: {printable(repr(exc))}") from exc

@@ -11,7 +11,7 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from farandole.driver.endpoints.endpoint import Endpoint
+from farandole.driver.endpoints.endpoint import Endpoint, servable
 from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.exceptions import EndpointNotFoundError, UsageError
 from farandole.models.names import parse_key
@@ -21,8 +21,9 @@ from farandole.notebook.help import explained
 from farandole.notebook.serving.manifest import inference_service
 from farandole.notebook.serving.tables import Table, comparison, endpoints_table, models_table
 
-MODEL_ACTIONS = ("list", "compare", "copy", "remove")
-ENDPOINT_ACTIONS = ("list", "stop", "token", "share", "unshare")
+DEFAULT_ACTION = "list"
+MODEL_ACTIONS = (DEFAULT_ACTION, "compare", "copy", "remove")
+ENDPOINT_ACTIONS = (DEFAULT_ACTION, "stop", "token", "share", "unshare")
 
 
 @magics_class
@@ -30,7 +31,7 @@ class ServingMagics(Magics):
     """The magics ``%models`` and ``%serve``."""
 
     @magic_arguments()
-    @argument("action", nargs="?", default="list", help="list (the default), compare, copy or remove")
+    @argument("action", nargs="?", default=DEFAULT_ACTION, help="list (the default), compare, copy or remove")
     @argument("models", nargs="*", help="models, such as iris:3")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%models compare?` does")
     @line_magic
@@ -44,7 +45,10 @@ class ServingMagics(Magics):
 
     @magic_arguments()
     @argument(
-        "action", nargs="?", default="list", help="a model, such as iris:3, or list, stop, token, share or unshare"
+        "action",
+        nargs="?",
+        default=DEFAULT_ACTION,
+        help="a model, such as iris:3, or list, stop, token, share or unshare",
     )
     @argument("value", nargs="?", help="the endpoint, or the user to share with")
     @argument("--command", metavar="COMMAND", help="run this command instead; {port} stands for the port to listen on")
@@ -64,19 +68,20 @@ class ServingMagics(Magics):
             # No frame is that deep, so only the notebook's variables are replaced, and not those of this method.
             line = self.shell.var_expand(line, depth=sys.getrecursionlimit())
         options = parse_line(self.serve, line)
-        if options.command:
-            return self._start(options, "")
-        if options.action not in ENDPOINT_ACTIONS and not options.help:
-            return self._serve_model(options)
+        if options.command is not None:
+            return self._serve_command(options)
         actions: dict[str, Callable[[argparse.Namespace], Any]] = {
             name: getattr(self, f"_serve_{name}") for name in ENDPOINT_ACTIONS
         }
+        actions.setdefault(options.action, self._serve_model)
         return _act("%serve", options, actions, self.serve.parser)
 
     def _models_list(self, options: argparse.Namespace) -> Table:
         """List all versions of all models, newest first, or those of some models with `%models list NAME`."""
         store = ModelStore()
-        return models_table([info for name in options.models for info in store.versions(name)] or store.list())
+        if not options.models:
+            return models_table(store.list())
+        return models_table([info for name in options.models for info in store.versions(name)])
 
     def _models_compare(self, options: argparse.Namespace) -> Table:
         """Show how versions differ, with `%models compare iris:2 iris:3`. A name alone stands for all its versions."""
@@ -100,11 +105,22 @@ class ServingMagics(Magics):
             ModelStore().remove(key)
             print(f"{key} is removed")
 
+    def _serve_command(self, options: argparse.Namespace) -> Any:
+        others = [options.action, options.value, "--kserve" if options.kserve else None]
+        given = [word for word in others if word not in {None, DEFAULT_ACTION}]
+        if given:
+            raise UsageError(f"`%serve --command` takes no model and no action; leave out {' '.join(given)}")
+        return self._start(options, "")
+
     def _serve_model(self, options: argparse.Namespace) -> Any:
+        """Serve a model with `%serve iris:3`. If its endpoint is running, this switches the version.
+
+        Options: --name, --profile, --wait, --timeout, --kserve
+        """
         key = options.action if options.value is None else f"{options.action} {options.value}"
         name = options.name or parse_key(key)[0].model
         if options.kserve:
-            print(inference_service(ModelStore().find(key)))
+            print(inference_service(servable(ModelStore(), key)))
             return None
         if any(one.name == name and one.model for one in Endpoint.all()):
             endpoint = Endpoint(name)
@@ -115,7 +131,7 @@ class ServingMagics(Magics):
     def _start(self, options: argparse.Namespace, model: str) -> Any:
         endpoint = Endpoint.start(
             model,
-            command=shlex.split(options.command or ""),
+            command=_words(options.command or ""),
             name=options.name,
             profile=options.profile,
             wait=options.wait,
@@ -176,6 +192,14 @@ def _act(
         print(explained(f"{magic} {options.action}", actions[options.action], parser))
         return None
     return actions[options.action](options)
+
+
+def _words(command: str) -> list[str]:
+    """Split a command into words, as a shell does. Raises UsageError if a quote is missing."""
+    try:
+        return shlex.split(command)
+    except ValueError as exc:
+        raise UsageError(f"the quotes in the command {command!r} do not match; close them, or leave them out") from exc
 
 
 def _some(options: argparse.Namespace, action: str) -> list[str]:

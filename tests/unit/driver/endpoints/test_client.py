@@ -1,5 +1,6 @@
 """Tests for `EndpointClient` with a fake hub and fake endpoints, which may answer anything."""
 
+import asyncio
 import json
 
 import aiohttp
@@ -7,7 +8,14 @@ import pytest
 from aiohttp import web
 from farandole.driver.endpoints.client import ENDPOINT_PREFIX, LONGEST_REASON, EndpointClient
 from farandole.driver.workers.client import HubClient
-from farandole.exceptions import EndpointError, EndpointNotFoundError
+from farandole.exceptions import (
+    EndpointError,
+    EndpointExistsError,
+    EndpointNotFoundError,
+    HubError,
+    HubUnreachableError,
+    WorkerStartError,
+)
 
 from spawner_config.roles import ENDPOINT_PREFIX as NAMED_BY_THE_HUB
 from tests.unit.driver.workers.test_source import TOKEN, FakeHub, served
@@ -32,6 +40,12 @@ class EndpointHub(FakeHub):
         self.servers[f"serve-{name}"] = {
             "ready": True, "url": f"/user/ada/serve-{name}/", "user_options": options, **about
         }  # fmt: skip
+
+    async def register(self, name):
+        # The hub ignores the options of a request while another start of the same server is pending.
+        if name not in self.servers:
+            await super().register(name)
+            self.servers[name]["user_options"] = self.asked[name]["user_options"]
 
     def application(self):
         app = super().application()
@@ -176,3 +190,66 @@ def requests_of(client):
         "infer": lambda: client.infer("iris", "iris", {"inputs": []}),
         "switch": lambda: client.switch("iris", "iris:4"),
     }
+
+
+def options_of(model):
+    return {"wait": False, "model": model, "runtime": "onnx"}
+
+
+async def start(client, name, model, said=None):
+    await client.start(name, options_of(model), progress=(said if said is not None else []).append, timeout=10)
+
+
+async def test_a_start_sends_the_options_and_waits_until_the_endpoint_is_ready(client, hub):
+    said = []
+    await start(client, "cells", "cells:2", said)
+    assert hub.asked["serve-cells"]["user_options"] == {"role": "endpoint", **options_of("cells:2")}
+    assert said == ["endpoint cells is ready"]
+
+
+async def test_a_refused_start_leaves_the_endpoint_of_another_notebook(client, hub):
+    hub.refusals["serve-iris"] = (400, "ada:serve-iris is already running")
+    with pytest.raises(HubError, match="is already running"):
+        await start(client, "iris", "iris:3")
+    assert (hub.deletes, "serve-iris" in hub.servers) == (0, True)
+
+
+async def test_a_start_that_another_notebook_has_begun_is_left_to_it(client, hub):
+    hub.serves("cells", "cells:1", ready=False)
+    with pytest.raises(EndpointExistsError, match="another notebook has started the endpoint 'cells'.*`--name`"):
+        await start(client, "cells", "cells:2")
+    hub.events["serve-cells"] = [{"failed": True, "message": "No memory"}]
+    with pytest.raises(WorkerStartError, match="No memory"):
+        await start(client, "cells", "cells:2")
+    assert (hub.deletes, "serve-cells" in hub.servers) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("events", "error"),
+    [([{"failed": True, "message": "No memory"}], WorkerStartError), (["break"], HubUnreachableError)],
+)
+async def test_of_a_failed_start_nothing_is_left(client, hub, events, error):
+    hub.events["serve-cells"] = events
+    with pytest.raises(error):
+        await start(client, "cells", "cells:2")
+    assert (hub.deletes, [*hub.servers]) == (2, ["serve-iris"])
+
+
+async def test_an_interrupted_start_is_undone(client, hub):
+    hub.events["serve-cells"] = [{"message": "Spawning"}, "hang"]
+    starting = asyncio.create_task(start(client, "cells", "cells:2"))
+    async with asyncio.timeout(10):
+        while "serve-cells" not in hub.servers:
+            await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert [*hub.servers] == ["serve-iris"]
+
+
+async def test_an_endpoint_that_may_still_exist_after_a_failed_start_is_reported(client, hub):
+    hub.events["serve-cells"] = [{"failed": True, "message": "No memory"}]
+    hub.broken_deletes, said = 1, []
+    with pytest.raises(WorkerStartError, match="No memory"):
+        await start(client, "cells", "cells:2", said)
+    assert [line for line in said if line.startswith("endpoint cells may still exist: the hub could not process")], said

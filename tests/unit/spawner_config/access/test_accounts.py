@@ -99,7 +99,7 @@ async def test_a_locked_out_user_has_no_tokens_logins_or_servers(hub):
     account = await hub.account("grace")
     grace, _ = hub.user("grace"), hub.user("linus")
     cookie = grace.cookie_id
-    for name in ("", "c-w0"):
+    for name in ("", "c-w0", "serve-iris"):
         hub.run_server(grace, name)
     hub.database.add(orm.OAuthCode(code="secret", user=grace.orm_user))
     hub.database.commit()
@@ -108,7 +108,7 @@ async def test_a_locked_out_user_has_no_tokens_logins_or_servers(hub):
     assert hub.tokens() == ["linus"]
     assert not hub.database.query(orm.OAuthCode).count()
     assert grace.cookie_id != cookie
-    assert sorted(hub.stopped) == ["", "c-w0"]
+    assert sorted(hub.stopped) == ["", "c-w0", "serve-iris"]
     assert not any(spawner.active for spawner in grace.spawners.values())
 
 

@@ -13,7 +13,7 @@ from spawner_config.gpus.model import GpuRequest
 from spawner_config.gpus.pool import GpuPool
 from spawner_config.profiles.options import NOTEBOOK_ARGS, OptionsError, OptionsHook, plan_server
 from spawner_config.profiles.profiles import parse_profiles
-from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, is_worker, server_token_scopes
+from spawner_config.roles import ENDPOINT_SCOPES, NOTEBOOK_SCOPES, WORKER_SCOPES, role_of, server_token_scopes
 
 PROFILE_SET = parse_profiles(
     {
@@ -33,12 +33,17 @@ def spawner(name: str, *, active: tuple[str, ...] = ()) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "worker"),
-    [("digits-w0", True), ("a-b-w12", True), ("", False), ("digits", False), ("digits-w", False), ("-w0", False)],
+    ("name", "role"),
+    [
+        *((name, "worker") for name in ("digits-w0", "a-b-w12", "serve-iris-w2", "serve-w0")),
+        *((name, "endpoint") for name in ("serve-iris", "serve-a", "serve-iris-w", "serve-a-b-2")),
+        *((name, "notebook") for name in ("", "digits", "digits-w", "-w0", "serve", "serve-", "serve-a-", "Serve-a")),
+    ],
 )
-def test_the_servers_name_determines_its_scopes(name: str, worker: bool) -> None:
-    assert is_worker(name) == worker
-    assert server_token_scopes(spawner(name)) == (WORKER_SCOPES if worker else NOTEBOOK_SCOPES)
+def test_the_servers_name_determines_its_role_and_scopes(name: str, role: str) -> None:
+    scopes = {"worker": WORKER_SCOPES, "endpoint": ENDPOINT_SCOPES, "notebook": NOTEBOOK_SCOPES}
+    assert role_of(name) == role
+    assert server_token_scopes(spawner(name)) == scopes[role]
 
 
 def test_a_worker_gets_its_cluster_profile_and_ranks() -> None:
@@ -88,6 +93,83 @@ def test_a_refusal_has_a_reason(name: str, options: dict[str, Any], reason: str)
         hook(spawner(name), options)
     assert error.value.status_code == 400
     assert reason in str(error.value)
+
+
+ENDPOINT_PROFILES = parse_profiles(
+    {
+        "limits": {"endpoints_per_user": 2},
+        "gpu": [{"id": "0", "class": "big"}],
+        "profile": [
+            {"name": "gpu", "description": "one GPU", "gpus": 1, "gpu_class": "big"},
+            {"name": "cpu", "description": "no GPU"},
+            {"name": "pair", "description": "no GPU", "ranks": 2},
+        ],
+    }
+)
+SERVED = {"role": "endpoint", "profile": "cpu", "model": "vision/iris:3", "runtime": "onnx"}
+COMMAND = {"role": "endpoint", "command": ["python", "app.py", "--port", "{port}"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("iris", SERVED, "cannot have the role 'endpoint'"),
+        ("serve-iris-w2", SERVED, "cannot have the role 'endpoint'"),
+        ("serve-", SERVED, "cannot have the role 'endpoint'"),
+        ("serve-iris", {}, "cannot have the role 'notebook'"),
+        ("serve-iris", {**SERVED, "role": "worker"}, "cannot have the role 'worker'"),
+        ("serve-iris", {**SERVED, "ranks": 2}, "no server option 'ranks' here. Known options: role, profile, wait"),
+        ("serve-iris", {**SERVED, "wait": "yes"}, "It must be true or false"),
+        ("serve-iris", {**SERVED, "profile": "big"}, "Choose one of: gpu, cpu, pair"),
+        ("serve-iris", {**SERVED, "command": ["app"]}, "either the option 'model' or the option 'command'"),
+        ("serve-iris", {"role": "endpoint", "profile": "cpu"}, "either the option 'model' or the option 'command'"),
+        ("serve-iris", {**SERVED, "runtime": "tflite"}, "no runtime 'tflite'. Choose one of: onnx, torch"),
+        ("serve-iris", {**SERVED, "runtime": None}, "no runtime None. Choose one of: onnx, torch"),
+        ("serve-iris", {**SERVED, "model": "iris"}, "It must have a version, such as iris:3"),
+        ("serve-iris", {**SERVED, "model": "iris:latest"}, "It must have a version, such as iris:3"),
+        ("serve-iris", {**SERVED, "model": "iris:0"}, "'0' in 'iris:0' is not a version"),
+        ("serve-iris", {**SERVED, "model": "../iris:1"}, "'../iris' cannot be the name of a model"),
+        ("serve-iris", {**SERVED, "model": ["iris"]}, "cannot be the name of a model"),
+        ("serve-iris", {**COMMAND, "command": []}, "must be a list of words, such as ['python', 'app.py']"),
+        ("serve-iris", {**COMMAND, "command": "python app.py"}, "must be a list of words"),
+        ("serve-iris", {**COMMAND, "command": ["python", ""]}, "must be a list of words"),
+        ("serve-iris", {**COMMAND, "command": ["python", 3]}, "must be a list of words"),
+        ("serve-iris", {**SERVED, "profile": "gpu"}, "The profile 'gpu' has GPUs, and endpoints with a model compute"),
+        ("serve-iris", {**SERVED, "profile": "gpu"}, "Choose another with `--profile`: cpu, pair. A server of yours"),
+        ("serve-iris", {key: SERVED[key] for key in ("role", "model", "runtime")}, "The profile 'gpu' has GPUs"),
+    ],
+)
+def test_a_refused_endpoint_has_a_reason(name: str, options: dict[str, Any], reason: str) -> None:
+    hook = OptionsHook(ENDPOINT_PROFILES, python="python3", environment={}, args=[])
+    with pytest.raises(HTTPError) as error:
+        hook(spawner(name), options)
+    assert error.value.status_code == 400
+    assert reason in str(error.value)
+
+
+def test_without_a_profile_without_gpus_the_administrator_must_add_one() -> None:
+    only = {"name": "gpu", "description": "GPUs", "gpus": 2, "gpu_class": "big"}
+    profiles = parse_profiles({"gpu": [{"id": name, "class": "big"} for name in "01"], "profile": [only]})
+    with pytest.raises(OptionsError, match="All profiles of this hub have GPUs.*Ask the administrator for a profile"):
+        plan_server(profiles, "serve-iris", {**SERVED, "profile": "gpu"})
+
+
+def test_an_endpoint_serves_a_version_or_runs_a_command() -> None:
+    plan = plan_server(ENDPOINT_PROFILES, "serve-iris", SERVED)
+    assert (plan.module, plan.args, plan.runtime) == ("farandole.serving", ["vision/iris:3"], "onnx")
+    plan = plan_server(ENDPOINT_PROFILES, "serve-app", COMMAND)
+    assert (plan.module, plan.args) == ("farandole.serving.command", ["--", *COMMAND["command"]])
+    assert (plan.runtime, plan.profile.gpus) == ("", 1)
+
+
+def test_the_limit_counts_other_active_endpoints() -> None:
+    hook = OptionsHook(ENDPOINT_PROFILES, python="python3", environment={}, args=["--flag"])
+    asked = spawner("serve-iris", active=("serve-iris", "serve-a", "a-w0", ""))
+    hook(asked, SERVED)
+    # The arguments of Jupyter servers are not those of an endpoint.
+    assert asked.args == ["vision/iris:3"]
+    with pytest.raises(HTTPError, match="You have 2 endpoints and this hub allows 2 for each user"):
+        hook(spawner("serve-iris", active=("serve-a", "serve-b")), SERVED)
 
 
 def test_the_limit_counts_other_active_workers() -> None:

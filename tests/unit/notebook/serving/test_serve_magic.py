@@ -1,0 +1,196 @@
+"""Tests for `%serve` in a real IPython shell, with a fake hub and fake endpoints."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from farandole.exceptions import EndpointError, EndpointNotFoundError, UsageError
+from farandole.models.model import WEIGHTS_FILE, ModelInfo
+from farandole.models.names import ModelName
+from farandole.models.store import ModelStore
+from farandole.notebook.serving.magics import ServingMagics
+from IPython.core.interactiveshell import InteractiveShell
+
+from tests.unit.driver.endpoints.test_client import EndpointHub
+from tests.unit.driver.workers.test_source import TOKEN, served
+from tests.unit.notebook.serving.test_models_magic import save
+
+
+class SharingHub(EndpointHub):
+    """A fake hub that makes tokens and shares. `asked_about` has these requests, and `users` has the shares."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked_about = []
+        self.users = {}
+
+    def application(self):
+        app = super().application()
+        where = "/hub/api/farandole/users/ada/servers/{name}"
+        app.router.add_post(f"{where}/tokens", self.make_token)
+        app.router.add_get(f"{where}/shares", self.get_shares)
+        app.router.add_route("*", f"{where}/shares/{{user}}", self.change_shares)
+        return app
+
+    async def make_token(self, request):
+        self.asked_about.append((request.match_info["name"], await request.json()))
+        return web.json_response({"token": "for callers"}, status=201)
+
+    async def get_shares(self, request):
+        return web.json_response({"users": sorted(self.users.get(request.match_info["name"], ()))})
+
+    async def change_shares(self, request):
+        name, user = request.match_info["name"], request.match_info["user"]
+        change = {"PUT": set.add, "DELETE": set.discard}[request.method]
+        change(self.users.setdefault(name, set()), user)
+        return web.Response(status=204)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
+    return ModelStore()
+
+
+@pytest.fixture
+def hub():
+    return SharingHub()
+
+
+@pytest.fixture
+async def serve(hub, store, monkeypatch):
+    """A function that runs `%serve` with a line, in another thread than the fake hub."""
+    shell = InteractiveShell()
+    magics = ServingMagics(shell)
+    async with served(hub.application()) as url:
+        monkeypatch.setenv("FARANDOLE_HUB_URL", url)
+        monkeypatch.setenv("JUPYTERHUB_API_TOKEN", TOKEN)
+        yield lambda line: asyncio.to_thread(magics.serve, line)
+    shell.history_manager.end_session()
+
+
+async def test_without_endpoints_the_list_says_how_to_start_one(serve, hub):
+    hub.servers.clear()
+    assert repr(await serve("")) == "no endpoint runs; `%serve MODEL` starts one"
+    for line in ("stop", "token", "share grace"):
+        with pytest.raises(EndpointNotFoundError, match=r"no endpoint is running. Start one with `%serve MODEL:VER"):
+            await serve(line)
+
+
+async def test_endpoints_are_listed_with_their_figures(serve, hub):
+    hub.servers["serve-app"] = {"ready": False, "url": "/user/ada/serve-app/", "user_options": {
+        "role": "endpoint", "command": ["python", "app.py"],
+    }}  # fmt: skip
+    listed = await serve("list")
+    assert listed.rows == [
+        ("app", "python app.py", "starting or stopping", "-", "-", "-", "/user/ada/serve-app/"),
+        ("iris", "iris:4", "ready", "2.5", "1", "8.5 ms", "/user/ada/serve-iris/"),
+    ]
+
+
+async def test_the_only_endpoint_needs_no_name(serve, hub, capsys):
+    await serve("token --days 0.5")
+    assert hub.asked_about == [("serve-iris", {"days": 0.5})]
+    await serve("share grace")
+    await serve("share linus")
+    await serve("share")
+    await serve("unshare grace")
+    await serve("unshare linus")
+    await serve("stop")
+    assert capsys.readouterr().out.splitlines() == [
+        "for callers",
+        "endpoint 'iris' is shared with: grace",
+        "endpoint 'iris' is shared with: grace, linus",
+        "endpoint 'iris' is shared with: grace, linus",
+        "endpoint 'iris' is shared with: linus",
+        "endpoint 'iris' is shared with: nobody",
+        "endpoint 'iris' is stopped",
+    ]
+    assert hub.servers == {}
+
+
+async def test_one_of_several_endpoints_is_named(serve, hub, capsys):
+    hub.serves("cells", "cells:1")
+    for line in ("stop", "token", "share grace", "share", "unshare grace"):
+        with pytest.raises(EndpointNotFoundError, match=r"there are 2 endpoints \(cells, iris\); name one of them"):
+            await serve(line)
+    await serve("token cells")
+    await serve("token --name iris")
+    assert [name for name, _ in hub.asked_about] == ["serve-cells", "serve-iris"]
+    await serve("share grace --name cells")
+    await serve("unshare grace -n cells")
+    await serve("stop cells")
+    assert "endpoint 'cells' is shared with: grace" in capsys.readouterr().out
+    assert [*hub.servers] == ["serve-iris"]
+
+
+async def test_a_running_endpoint_is_switched_and_another_one_started(serve, hub, store):
+    save(store, accuracy=0.5)
+    assert [row[0] for row in (await serve("iris")).rows] == ["iris"]
+    assert hub.requests[-2:] == [
+        ("POST", "/user/ada/serve-iris/farandole/version", f"token {TOKEN}"),
+        ("GET", "/user/ada/serve-iris/farandole/status", f"token {TOKEN}"),
+    ]
+    assert hub.asked == {}
+    await serve("iris:1 --name flowers --profile cpu --wait")
+    assert hub.asked["serve-flowers"]["user_options"] == {
+        "role": "endpoint", "wait": True, "profile": "cpu", "model": "iris:1", "runtime": "onnx",
+    }  # fmt: skip
+
+
+async def test_a_command_is_split_as_in_a_shell(serve, hub):
+    await serve("""--command 'python "my app.py" --port {port}' --name app""")
+    assert hub.asked["serve-app"]["user_options"]["command"] == ["python", "my app.py", "--port", "{port}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("iris:3 --command app", "`%serve --command` takes no model and no action; leave out iris:3"),
+        ("stop iris --command app", "leave out stop iris"),
+        ("--command app --kserve", "leave out --kserve"),
+        ("--command ''", "give one of them"),
+        ("""--command 'python "app.py'""", "the quotes in the command 'python \"app.py' do not match; close them"),
+        ("--command 'python", 'the quotes in "--command \'python" do not match; close them'),
+        ("unshare", "`%serve unshare` needs a user, such as `%serve unshare grace`"),
+        ("iris:no", "'no' in 'iris:no' is not a version"),
+        ("stp iris", "'stp iris' cannot be the name of a model"),
+        ("iris-w2 --name iris-w2 --command app", "leave out iris-w2"),
+        ("--command app --name app-w2", "names of workers end with -w and a number"),
+    ],
+)
+async def test_a_wrong_line_is_answered_with_the_remedy_and_changes_nothing(serve, hub, line, message):
+    with pytest.raises(UsageError) as caught:
+        await serve(line)
+    assert message in str(caught.value)
+    assert (hub.asked, [*hub.servers], hub.requests) == ({}, ["serve-iris"], [])
+
+
+@pytest.mark.parametrize("line", ["plain", "plain:1 --kserve", "plain --name iris"])
+async def test_a_model_without_an_example_is_not_served(serve, hub, store, capsys, line):
+    def write(folder):
+        (folder / WEIGHTS_FILE).write_bytes(b"weights")
+        return ModelInfo(name=plain, version=1, folder=folder, created=1.0)
+
+    plain = ModelName(model="plain")
+    store.save(plain, write)
+    with pytest.raises(EndpointError, match="was saved without an example, so it cannot be served; save it with `exam"):
+        await serve(line)
+    assert (hub.asked, capsys.readouterr().out) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "option"),
+    [
+        ("iris --help", "%serve iris: Serve a model", "--profile"),
+        ("iris:3 --help", "%serve iris:3: Serve a model", "--kserve"),
+        ("token --help", "%serve token: Print a new token", "--days"),
+        ("--help", "%serve list: List your endpoints", ""),
+    ],
+)
+async def test_models_and_actions_are_explained(serve, hub, capsys, line, text, option):
+    await serve(line)
+    said = capsys.readouterr().out
+    assert said.startswith(text)
+    assert option in said
+    assert hub.requests == []

@@ -48,7 +48,7 @@ OTHERS = {
     "FileNotFoundError": ("FileNotFoundError", "Raised when a file of Farandole's installation is missing."),
     "HTTPException": ENDPOINT,
     "InferenceError": ENDPOINT,
-    "InvalidInput": ENDPOINT,
+    "InvalidInputError": ENDPOINT,
     "endpoint_answer": ENDPOINT,
     "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
     "LookupError": ("LookupError", "Raised when a name is not in a list of choices."),

@@ -24,7 +24,9 @@ class Bare(Model):
         inputs = {one.name: one.as_numpy() for one in payload.inputs}
         [found] = self.session.run(None, inputs)
         output = InferOutput(name="output", shape=list(found.shape), datatype="FP32", data=found)
-        return InferResponse(response_id=generate_uuid(), model_name=self.name, infer_outputs=[output])
+        return InferResponse(
+            response_id=generate_uuid(), model_name=self.name, model_version="1", infer_outputs=[output]
+        )
 
 
 if __name__ == "__main__":

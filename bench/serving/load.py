@@ -18,7 +18,10 @@ REQUEST = {"inputs": [{"name": "x", "shape": [1, 16], "datatype": "FP32", "data"
 
 @dataclass
 class Outcome:
-    """What became of the requests: their durations in seconds, those that failed, and those with a mixed answer."""
+    """The durations of the requests in seconds, why requests failed, the mixed answers, and the versions that answered.
+
+    An answer without a version has failed.
+    """
 
     seconds: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -30,10 +33,10 @@ class Outcome:
         return 1000 * sorted(self.seconds)[int(0.95 * len(self.seconds))]
 
 
-async def as_many_as_possible(url: str, seconds: float) -> float:
+async def as_many_as_possible(url: str, seconds: float, headers: Mapping[str, str] = MappingProxyType({})) -> float:
     """Return the requests a second that a server answers to `CONNECTIONS` clients that send without a pause."""
     outcome = Outcome()
-    async with _session({}) as session:
+    async with _session(headers) as session:
         end = time.perf_counter() + seconds
 
         async def client() -> None:
@@ -69,11 +72,10 @@ async def _send(session: aiohttp.ClientSession, url: str, outcome: Outcome) -> N
         outcome.failed.append(repr(exc))
         return
     outcome.seconds.append(time.perf_counter() - begun)
-    if status != 200:
+    if status != 200 or body.get("model_version") is None:
         outcome.failed.append(f"{status}: {body}")
         return
-    version = body.get("model_version")
-    if version is not None:
-        outcome.versions.add(version)
-        # The bench's model returns its version.
-        outcome.mixed += body["outputs"][0]["data"][0] != float(version)
+    version = body["model_version"]
+    outcome.versions.add(version)
+    # The bench's model returns its version.
+    outcome.mixed += body["outputs"][0]["data"][0] != float(version)

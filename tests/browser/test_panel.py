@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from farandole import Endpoint
+from farandole.ranks.models.save import save_model
 from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import expect
 
@@ -28,6 +31,8 @@ from tests.browser.test_reattach import CELL, START, home_of, kernel_of
 from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from playwright.sync_api import Locator
 
     from tests.browser.lab import Lab
@@ -101,10 +106,35 @@ def assert_accessible_in_all_tabs(lab: Lab, name: str) -> None:
     panel = lab.page.locator("#farandole-panel")
     for theme in THEMES:
         choose_theme(lab, theme)
-        for tab in ("Clusters", "GPUs", "Runs"):
+        for tab in ("Endpoints", "Clusters", "GPUs", "Runs"):
             show_tab(panel, tab)
+            if tab == "Endpoints":
+                send_example(lab, panel)
             assert_accessible(lab)
         lab.shoot(f"panel-{name}-{theme.split()[-1].lower()}")
+
+
+@contextmanager
+def served(hub: RunningHub, user: str) -> Iterator[None]:
+    """Run an endpoint that serves a model of the user."""
+    where = {"hub_url": hub.url, "token": hub.token_for(user)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FARANDOLE_MODELS", str(home_of(hub, user) / "farandole" / "models"))
+        save_model(torch.nn.Linear(4, 1), "small", example=torch.ones(1, 4))
+        endpoint = Endpoint.start("small:1", progress=len, **where)
+    try:
+        yield
+    finally:
+        endpoint.stop()
+
+
+def send_example(lab: Lab, panel: Locator) -> None:
+    """Open the form of the endpoint, send the example of its model, and wait for the answer."""
+    panel.get_by_role("button", name="Send a request to small").click()
+    form = panel.get_by_role("form", name="Request to small")
+    form.get_by_role("button", name="Send", exact=True).click()
+    expect(form.get_by_role("group", name="Answer of small")).to_be_visible()
+    lab.shoot("panel-endpoint")
 
 
 def save(lab: Lab) -> None:
@@ -219,7 +249,8 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     panel.get_by_role("button", name="All runs").click()
     lab.run_cell(1)
     compare_and_filter(lab, panel)
-    assert_accessible_in_all_tabs(lab, "ended")
+    with served(hub, "agnesi"):
+        assert_accessible_in_all_tabs(lab, "ended")
     show_tab(panel, "Clusters")
     expect(panel.get_by_role("button", name="led by Untitled.ipynb")).to_be_visible()
     cluster.get_by_role("button", name="Scale main").click()

@@ -1,15 +1,15 @@
 /** The tab "Endpoints" of the panel. It shows the user's endpoints, and sends requests to them. */
 
-import { useEffect, useId, useState, type FormEvent, type JSX } from "react";
+import { useState, type JSX } from "react";
 
 import { basename, number, stepTime } from "../format";
-import { RequestError } from "../net/requestError";
 import { isHubAway, isKnown } from "../state/reducer";
-import type { Endpoint, EndpointAnswer, EndpointRequest } from "../wire";
+import type { Endpoint } from "../wire";
 import { usePanelContext, usePanelState } from "./context";
+import { RequestForm, type Drafts } from "./endpointRequest";
 import { Empty, Meter, Note, Status } from "./parts";
 
-export function Endpoints(): JSX.Element {
+export function Endpoints({ drafts }: { drafts: Drafts }): JSX.Element {
   const { trans } = usePanelContext();
   const { endpoints } = usePanelState();
   if (!endpoints) return <Empty title={trans.__("Loading…")} />;
@@ -17,7 +17,7 @@ export function Endpoints(): JSX.Element {
   return (
     <>
       {endpoints.map((endpoint) => (
-        <EndpointCard key={endpoint.name} endpoint={endpoint} />
+        <EndpointCard key={endpoint.name} endpoint={endpoint} drafts={drafts} />
       ))}
     </>
   );
@@ -42,13 +42,17 @@ function NoEndpoint(): JSX.Element {
   );
 }
 
-function EndpointCard({ endpoint }: { endpoint: Endpoint }): JSX.Element {
+function EndpointCard({ endpoint, drafts }: { endpoint: Endpoint; drafts: Drafts }): JSX.Element {
   const { trans } = usePanelContext();
   const { name, state, model, version, command } = endpoint;
-  const [trying, setTrying] = useState(false);
+  const [trying, setTrying] = useState(drafts.has(name));
   const { stopping, stop } = useStop(endpoint);
   const shown = stopping ? "stopping" : state;
   const callable = shown === "ready" && model !== null;
+  const toggleForm = () => {
+    drafts.delete(name);
+    setTrying(!trying);
+  };
   return (
     <section className="fd-endpoint" aria-label={trans.__("Endpoint %1", name)}>
       <div className="fd-row">
@@ -64,7 +68,7 @@ function EndpointCard({ endpoint }: { endpoint: Endpoint }): JSX.Element {
             type="button"
             aria-expanded={trying}
             aria-label={trans.__("Send a request to %1", name)}
-            onClick={() => setTrying(!trying)}
+            onClick={toggleForm}
           >
             {trans.__("Send a request")}
           </button>
@@ -79,7 +83,7 @@ function EndpointCard({ endpoint }: { endpoint: Endpoint }): JSX.Element {
           {trans.__("Stop")}
         </button>
       </div>
-      {callable && trying && <RequestForm name={name} />}
+      {callable && trying && <RequestForm name={name} drafts={drafts} />}
     </section>
   );
 }
@@ -95,8 +99,11 @@ function useStop({ name, model: served }: Endpoint) {
   const stop = async () => {
     if (!(await confirm(trans.__("Stop endpoint %1?", name), body, trans.__("Stop")))) return;
     setStopping(true);
-    await model.attempt(() => model.api.stopEndpoint(name));
-    setStopping(false);
+    try {
+      await model.attempt(() => model.api.stopEndpoint(name));
+    } finally {
+      setStopping(false);
+    }
   };
   return { stopping, stop };
 }
@@ -133,110 +140,5 @@ function Figures({ endpoint }: { endpoint: Endpoint }): JSX.Element {
         ))}
       </div>
     </div>
-  );
-}
-
-/** Return the response to a request, or the error if the server refuses the request. The form itself shows the error. */
-async function outcomeOf<T>(request: Promise<T>): Promise<T | RequestError> {
-  try {
-    return await request;
-  } catch (error) {
-    if (!(error instanceof RequestError)) throw error;
-    return error;
-  }
-}
-
-/** Return the request in the form and a function that changes it. It is first the model's example, or null until then. */
-function useExample(name: string, onFailure: (error: RequestError) => void) {
-  const { model } = usePanelContext();
-  const [request, setRequest] = useState<EndpointRequest | null>(null);
-  useEffect(() => {
-    let current = true;
-    void outcomeOf(model.api.endpointExample(name)).then((found) => {
-      if (!current) return;
-      if (found instanceof RequestError) onFailure(found);
-      // Without an example, the user can still write a request.
-      setRequest(found instanceof RequestError ? { request: "" } : found);
-    });
-    return () => {
-      current = false;
-    };
-  }, [model, name, onFailure]);
-  return { request, setRequest };
-}
-
-/** A form that sends a request to an endpoint. It begins with the example that was saved with the model. */
-function RequestForm({ name }: { name: string }): JSX.Element {
-  const { model, trans } = usePanelContext();
-  const [outcome, setOutcome] = useState<EndpointAnswer | RequestError | null>(null);
-  const { request, setRequest } = useExample(name, setOutcome);
-  const [busy, setBusy] = useState(false);
-  const sendable = request !== null && (request.request === null || request.request.trim() !== "");
-  const submit = async (event: FormEvent) => {
-    event.preventDefault();
-    if (busy || !sendable) return;
-    setBusy(true);
-    setOutcome(null);
-    setOutcome(await outcomeOf(model.api.callEndpoint(name, request)));
-    setBusy(false);
-  };
-  const answer = outcome instanceof RequestError ? null : outcome;
-  return (
-    <form className="fd-form" aria-label={trans.__("Request to %1", name)} onSubmit={(event) => void submit(event)}>
-      <RequestField request={request} set={(text) => setRequest({ request: text })} />
-      <div className="fd-row">
-        {/* A disabled button would lose the focus, so the button stays enabled during the request. */}
-        <button type="submit" className="fd-main" disabled={!sendable} aria-disabled={busy}>
-          {trans.__("Send")}
-        </button>
-        <span className="fd-muted" role="status">
-          {busy && trans.__("Waiting for the answer…")}
-          {answer && trans.__("Answered in %1", stepTime(answer.seconds))}
-        </span>
-      </div>
-      {outcome instanceof RequestError && <Note error>{outcome.message}</Note>}
-      {answer && <Answer name={name} answer={answer} />}
-    </form>
-  );
-}
-
-interface FieldProps {
-  request: EndpointRequest | null;
-  set: (text: string) => void;
-}
-
-function RequestField({ request, set }: FieldProps): JSX.Element {
-  const { trans } = usePanelContext();
-  const id = useId();
-  if (request?.request === null) {
-    return (
-      <Note info>{trans.__("The model's example is too large to be shown here. It is sent as it was saved.")}</Note>
-    );
-  }
-  return (
-    <div className="fd-field">
-      <label htmlFor={id}>{trans.__("Request (JSON)")}</label>
-      <textarea
-        id={id}
-        rows={8}
-        spellCheck={false}
-        value={request?.request ?? ""}
-        placeholder={request ? undefined : trans.__("Loading the example…")}
-        disabled={!request}
-        onChange={(event) => set(event.target.value)}
-      />
-    </div>
-  );
-}
-
-function Answer({ name, answer: { answer, complete } }: { name: string; answer: EndpointAnswer }): JSX.Element {
-  const { trans } = usePanelContext();
-  return (
-    <>
-      <pre className="fd-endpoint-answer" tabIndex={0} role="group" aria-label={trans.__("Answer of %1", name)}>
-        {answer}
-      </pre>
-      {!complete && <Note info>{trans.__("Only the beginning of the answer is shown.")}</Note>}
-    </>
   );
 }

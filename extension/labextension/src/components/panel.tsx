@@ -7,6 +7,7 @@ import type { NavigationRequest } from "../state/model";
 import type { ConnectionFailure } from "../state/reducer";
 import { Clusters } from "./clusters/clusters";
 import { usePanelContext, usePanelState, useSubscription } from "./context";
+import type { Drafts } from "./endpointRequest";
 import { Endpoints } from "./endpoints";
 import { Gpus } from "./gpus";
 import { useSessionState } from "../hooks";
@@ -24,6 +25,7 @@ export function Panel(): JSX.Element {
   // A run takes the focus when the user opens it, but not when the panel shows it again after a reload.
   const [opened, setOpened] = useState(false);
   const [starting, setStarting] = useState(false);
+  const [drafts] = useState<Drafts>(() => new Map());
   const id = useId();
   useSubscription({ seen: true });
   const open = useCallback(
@@ -49,7 +51,7 @@ export function Panel(): JSX.Element {
       <div className="fd-tabpanel" role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${tab}`} tabIndex={-1}>
         {tab === "clusters" && <Clusters starting={starting} setStarting={setStarting} />}
         {tab === "runs" && <Runs id={run} focus={opened} open={open} />}
-        {tab === "endpoints" && <Endpoints />}
+        {tab === "endpoints" && <Endpoints drafts={drafts} />}
         {tab === "gpus" && <Gpus />}
       </div>
     </>

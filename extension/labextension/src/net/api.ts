@@ -13,6 +13,7 @@ import { RequestError } from "./requestError";
 
 const ROOT = "farandole/panel";
 const MOST_MATCHES = 1000;
+const FOREIGN = "The notebook server did not send this response. Reload the page, and log in if it asks for it.";
 
 export class Api {
   constructor(readonly settings: ServerConnection.ISettings) {}
@@ -147,12 +148,30 @@ export class Api {
     try {
       response = await ServerConnection.makeRequest(this.url(path), init, this.settings);
     } catch (error) {
-      throw new RequestError({ code: "unreachable", message: String(error), runs: [] }, 0);
+      throw unreachable(String(error), 0);
     }
     if (response.status === 204) return null as T;
-    const text = await response.text();
+    const text = await textOf(response);
     if (!response.ok) throw new RequestError(problemOf(response, text), response.status);
-    return JSON.parse(text) as T;
+    try {
+      return JSON.parse(text) as T;
+    } catch {
+      // A proxy or a login page may answer in place of the server extension.
+      throw unreachable(FOREIGN, response.status);
+    }
+  }
+}
+
+function unreachable(message: string, status: number): RequestError {
+  return new RequestError({ code: "unreachable", message, runs: [] }, status);
+}
+
+/** Return the body of a response. Throws a `RequestError` if the connection ends before the body is complete. */
+async function textOf(response: Response): Promise<string> {
+  try {
+    return await response.text();
+  } catch (error) {
+    throw unreachable(String(error), response.status);
   }
 }
 

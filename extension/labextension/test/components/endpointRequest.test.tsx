@@ -9,7 +9,11 @@ const FIELD = "Request (JSON)";
 const saved = example<wire.EndpointRequest>("endpoint-request");
 const answer = example<wire.EndpointAnswer>("endpoint-answer");
 const { endpoints } = example<wire.State>("state");
-const refusal = (message: string) => new RequestError({ code: "failed", message, runs: [] }, 409);
+class Refusal extends RequestError {
+  constructor(message: string) {
+    super({ code: "failed", message, runs: [] }, 409);
+  }
+}
 
 let harness: Harness;
 
@@ -89,7 +93,7 @@ test("an error of the endpoint is shown in the form and announced, and the next 
   await open();
   await harness.click("button", "Send");
   const reason = "the endpoint iris answered 400: the input 'x' is missing";
-  harness.answers["callEndpoint"] = () => Promise.reject(refusal(reason));
+  harness.answers["callEndpoint"] = () => Promise.reject(new Refusal(reason));
   await harness.click("button", "Send");
   expect(alert()).toBe(reason);
   expect(status()).toBe("");
@@ -118,6 +122,14 @@ test("a request that waits for its answer is not sent twice", async () => {
   expect(send().getAttribute("aria-disabled")).toBe("false");
 });
 
+test("an error that is no refusal is shown, too, and ends the waiting", async () => {
+  await open();
+  harness.answers["callEndpoint"] = () => Promise.reject(new TypeError("there is no answer"));
+  await harness.click("button", "Send");
+  expect([status(), alert()]).toEqual(["", "there is no answer"]);
+  expect(send().getAttribute("aria-disabled")).toBe("false");
+});
+
 test("while the example is loaded, nothing can be sent", async () => {
   harness.answers["endpointExample"] = () => new Promise(() => undefined);
   await open();
@@ -126,16 +138,19 @@ test("while the example is loaded, nothing can be sent", async () => {
   expect(await harness.violations()).toEqual([]);
 });
 
-test("without an example, the reason is shown and the user can write a request", async () => {
-  harness.answers["endpointExample"] = () => Promise.reject(refusal("the example of iris:3 cannot be read"));
-  await open();
-  expect(alert()).toBe("the example of iris:3 cannot be read");
-  expect(field().disabled).toBe(false);
-  await harness.type("textbox", FIELD, "{}");
-  await harness.click("button", "Send");
-  expect(sent()).toEqual(['callEndpoint "iris" {"request":"{}"}']);
-  expect(alert()).toBeUndefined();
-});
+test.each([Refusal, TypeError])(
+  "without an example, the reason is shown and the user can write a request",
+  async (error) => {
+    harness.answers["endpointExample"] = () => Promise.reject(new error("the example of iris:3 cannot be read"));
+    await open();
+    expect(alert()).toBe("the example of iris:3 cannot be read");
+    expect(field().disabled).toBe(false);
+    await harness.type("textbox", FIELD, "{}");
+    await harness.click("button", "Send");
+    expect(sent()).toEqual(['callEndpoint "iris" {"request":"{}"}']);
+    expect(alert()).toBeUndefined();
+  },
+);
 
 test("an example that is too large for the page is sent without being shown", async () => {
   const large = example<wire.EndpointRequest>("endpoint-request-large");
@@ -159,6 +174,17 @@ test("what the user has written survives new figures and another version", async
     expect(field().value).toBe("my request");
   }
   expect(harness.requests).toEqual(['endpointExample "iris"']);
+});
+
+test("what the user has written is kept while another tab is shown, until the form is closed", async () => {
+  await open();
+  await harness.type("textbox", FIELD, "my request");
+  await harness.click("tab", "Runs");
+  await harness.click("tab", "Endpoints");
+  expect(field().value).toBe("my request");
+  await open();
+  await open();
+  expect(field().value).toBe(saved.request);
 });
 
 test("the form ends with its endpoint", async () => {

@@ -1,9 +1,10 @@
-/** Tests of the websocket's URL, and of the requests for the table of runs and to endpoints. */
+/** Tests of the websocket's URL, of requests for the table of runs and to endpoints, and of responses that are not valid. */
 
 import type { ServerConnection } from "@jupyterlab/services";
 
 import { Api } from "../../src/net/api";
 import { tableQuery } from "../../src/net/filters";
+import { RequestError } from "../../src/net/requestError";
 import type * as wire from "../../src/wire";
 import { example, text } from "../examples";
 
@@ -75,5 +76,24 @@ describe("endpoints", () => {
     responds(400, text("problem-invalid.json"));
     const { message } = example<wire.Problem>("problem-invalid");
     await expect(api.callEndpoint("iris", { request: "{" })).rejects.toThrow(message);
+  });
+});
+
+describe("a response that is not valid is an error that the page shows", () => {
+  const api = new Api({ baseUrl: "/user/ada" } as ServerConnection.ISettings);
+  const failureOf = async (status: number, body: Promise<string>) => {
+    makeRequest.mockResolvedValue({ ok: status < 400, status, statusText: "", text: () => body });
+    const error: unknown = await api.run("a run").catch((reason: unknown) => reason);
+    return error instanceof RequestError ? [error.problem.code, error.status, error.message] : error;
+  };
+
+  test.each([200, 502])("the connection ends in the middle of a response with status %p", async (status) => {
+    const cut = Promise.reject<string>(new TypeError("network error"));
+    expect(await failureOf(status, cut)).toEqual(["unreachable", status, "TypeError: network error"]);
+  });
+
+  test.each(["<html>Please log in</html>", '{"id": "a ru', ""])("the response is not JSON: %p", async (body) => {
+    const message = "The notebook server did not send this response. Reload the page, and log in if it asks for it.";
+    expect(await failureOf(200, Promise.resolve(body))).toEqual(["unreachable", 200, message]);
   });
 });

@@ -46,7 +46,20 @@ def open_session() -> ClientSession:
     The number of its connections is not limited, because each rank needs one, or two after a connection broke, and
     requests must not have to wait for a free connection.
     """
-    return ClientSession(connector=TCPConnector(limit=0, resolver=LocalhostResolver()))
+    return ClientSession(connector=_LocalhostConnector())
+
+
+class _LocalhostConnector(TCPConnector):
+    """Connects with a `LocalhostResolver`, and closes it in the end, which aiohttp leaves to the caller."""
+
+    def __init__(self) -> None:
+        self._localhost = LocalhostResolver()
+        super().__init__(limit=0, resolver=self._localhost)
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        """Close all connections."""
+        await super().close(abort_ssl=abort_ssl)
+        await self._localhost.close()
 
 
 class LocalhostResolver(AbstractResolver):

@@ -5,12 +5,15 @@ import socket
 from contextlib import asynccontextmanager
 
 import aiohttp
+import psutil
 import pytest
 from aiohttp import web
-from farandole.driver.workers.addresses import Address, LocalhostResolver
+from farandole.driver.workers.addresses import Address, LocalhostResolver, open_session
 from farandole.driver.workers.client import HubClient
 from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import HubError, WorkerStartError
+
+from hub.process import wait_until
 
 PUBLIC = "http://hub.localhost:8000"
 URL = "http://ada.hub.localhost:8000/user/ada/main-w0/"
@@ -118,6 +121,17 @@ async def test_the_hubs_redirect_in_place_of_a_worker_is_not_followed():
 def test_the_address_of_a_server(address, given, url, host):
     assert address.server(given) == Address(url=url, host=host)
     assert address.server(given).headers == ({"Host": host} if host else {})
+
+
+async def test_closed_sessions_leave_no_descriptors_open():
+    # A rank or a notebook that calls an endpoint often would otherwise have more than the system allows.
+    before = psutil.Process().num_fds()
+    for _ in range(5):
+        async with open_session() as session:
+            with pytest.raises(aiohttp.ClientError):
+                await session.get("http://hub.localhost:1/")
+    # Another thread closes those of the resolver.
+    await asyncio.to_thread(wait_until, lambda: psutil.Process().num_fds() <= before, 20)
 
 
 async def test_names_below_localhost_never_resolve_to_ipv6():

@@ -19,11 +19,16 @@ def store(tmp_path, monkeypatch):
     return ModelStore()
 
 
-@pytest.fixture
-def magics(store):
+@pytest.fixture(scope="module")
+def shell():
     shell = InteractiveShell()
-    yield ServingMagics(shell)
+    yield shell
     shell.history_manager.end_session()
+
+
+@pytest.fixture
+def magics(shell, store):
+    return ServingMagics(shell)
 
 
 def save(store, *, accuracy, name=IRIS, files=(WEIGHTS_FILE, ONNX_FILE)):

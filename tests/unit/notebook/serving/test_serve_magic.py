@@ -57,16 +57,21 @@ def hub():
     return SharingHub()
 
 
-@pytest.fixture
-async def serve(hub, store, monkeypatch):
-    """A function that runs `%serve` with a line, in another thread than the fake hub."""
+@pytest.fixture(scope="module")
+def shell():
     shell = InteractiveShell()
+    yield shell
+    shell.history_manager.end_session()
+
+
+@pytest.fixture
+async def serve(shell, hub, store, monkeypatch):
+    """A function that runs `%serve` with a line, in another thread than the fake hub."""
     magics = ServingMagics(shell)
     async with served(hub.application()) as url:
         monkeypatch.setenv("FARANDOLE_HUB_URL", url)
         monkeypatch.setenv("JUPYTERHUB_API_TOKEN", TOKEN)
         yield lambda line: asyncio.to_thread(magics.serve, line)
-    shell.history_manager.end_session()
 
 
 async def test_without_endpoints_the_list_says_how_to_start_one(serve, hub):

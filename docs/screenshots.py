@@ -7,6 +7,7 @@ after the other. They
 - look at the templates, train twice with the panel, and compare both runs on the page of runs,
 - return to a run after closing its page, and read its log,
 - run a cell that fails,
+- save a model, serve it, and send a request to its endpoint,
 - look at the page for operators.
 """
 
@@ -55,6 +56,12 @@ RUN_NOTEBOOK = "long-run.ipynb"
 START_CELL = "%load_ext farandole\n%cluster start --workers 2 --backend none"
 LOCAL_CELL = "%load_ext farandole\n%cluster start --local --ranks 2 --backend none"
 FAILING_CELL = '%%distributed_train --name first-try\nopen("measurements.csv")'
+SAVE_CELL = """\
+import farandole as fd
+import torch
+fd.save_model(torch.nn.Linear(4, 3), "iris", example=torch.rand(1, 4), metrics={"accuracy": 0.97})
+"""
+SERVE_CELL = "%load_ext farandole\n%serve iris"
 RUN_CELL = """\
 %%distributed_train --name long-run
 import math, random, time
@@ -205,6 +212,22 @@ def failed_run(lab: Lab, user: str, state: Path) -> None:
     save(lab, "notification")
 
 
+def served_model(lab: Lab, user: str, state: Path) -> None:
+    """Serve a model, send its example in the panel, and take a screenshot of the answer."""
+    write_notebook(state / "homes" / user / RUN_NOTEBOOK, SAVE_CELL, SERVE_CELL)
+    lab.open_notebook(user, RUN_NOTEBOOK)
+    lab.run_cell(0)
+    expect(lab.run_cell(1)).to_contain_text("/serve-iris/", timeout=PATIENCE * 1000)
+    panel = open_panel(lab)
+    widen_panel(lab)
+    show_tab(panel, "Endpoints")
+    panel.get_by_role("button", name="Send a request to iris").click()
+    form = panel.get_by_role("form", name="Request to iris")
+    form.get_by_role("button", name="Send", exact=True).click()
+    expect(form.get_by_role("group", name="Answer of iris")).to_be_visible()
+    save(lab, "panel-endpoints")
+
+
 def operators_page(lab: Lab, user: str, _state: Path) -> None:
     """Take a screenshot of the page for operators, which shows the servers of all users."""
     lab.page.goto(f"{lab.hub.url}/services/operators/")
@@ -218,6 +241,7 @@ STORIES = {
     "grace": panel_and_training_cell,
     "emmy": run_after_the_page_was_closed,
     "katherine": failed_run,
+    "dorothy": served_model,
     OPERATOR: operators_page,
 }
 """The users and the functions that perform their actions and take the screenshots."""

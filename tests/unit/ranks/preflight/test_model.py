@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from farandole.ranks.preflight import model as models
+from farandole.ranks import context
+from farandole.ranks.kernel import variables as kernel_variables
 from farandole.ranks.preflight.model import measure, predict
 from farandole.ranks.training.sync.modes import PAYLOADS
 from IPython.core.interactiveshell import InteractiveShell
@@ -17,7 +18,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
     monkeypatch.setenv("FARANDOLE_RANK", "0")
     monkeypatch.setenv("FARANDOLE_SIZE", "2")
     shell = InteractiveShell()
-    monkeypatch.setattr(models, "get_ipython", lambda: shell)
+    monkeypatch.setattr(kernel_variables, "get_ipython", lambda: shell)
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     shell.user_ns.update(net=net, x=torch.ones(6, 4))
     yield shell.user_ns
@@ -107,7 +108,7 @@ def test_the_copy_trains_on_the_device_of_the_rank(
             seen.append((self.training, self.weight.device.type, x.device.type))
             return super().forward(x)
 
-    monkeypatch.setattr(models.context, "device", lambda: torch.device("meta"))
+    monkeypatch.setattr(context, "device", lambda: torch.device("meta"))
     net = variables["net"] = Observed(4, 2).eval()
     assert measure("net", "x")["bytes"] == 4 * (4 * 2 + 2)
     assert set(seen) == {(True, "meta", "meta")}

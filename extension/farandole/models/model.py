@@ -126,6 +126,7 @@ class ModelInfo:
         known |= {"name": name, "folder": folder, "version": _version(folder.name)}
         check_types({key: known[key] for key in _KINDS if key in known}, _KINDS, INFO_FILE)
         known["metrics"] = _metrics(known.get("metrics", {}))
+        known["versions"] = _texts(known.get("versions", {}), "versions")
         known |= {key: _tensors(known.get(key, []), key) for key in ("inputs", "outputs")}
         known["files"] = {one: _stored_file(one, about) for one, about in known.get("files", {}).items()}
         if "created" not in known or WEIGHTS_FILE not in known["files"]:
@@ -179,6 +180,12 @@ def _version(text: str) -> int:
 def _metrics(found: dict[str, Any]) -> dict[str, float]:
     if not all(is_number(value) for value in found.values()):
         raise ValueError(f"'metrics' in {INFO_FILE} must be numbers")
+    return found
+
+
+def _texts(found: dict[str, Any], key: str) -> dict[str, str]:
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(f"{key!r} in {INFO_FILE} must be texts")
     return found
 
 

@@ -3,16 +3,18 @@
 - ``model.json``, which `farandole.models.model.ModelInfo` describes;
 - ``weights.safetensors``;
 - ``program.pt2`` (torch.export, without weights), ``model.onnx`` and ``example.json``, if there is an example;
-- ``in-use``, an empty file that each process locks that serves the version.
+- ``in-use``, an empty file. Each process that serves the version locks it.
 
-A group's models are in ``/groups/<group>/models``. No file is a pickle. Hidden folders beside the versions are
+A group's models are in ``/groups/<group>/models``. No file is a pickle. Links below ``/groups/<group>`` and below the
+user's own ``<models>`` are not followed. Hidden folders beside the versions are
 
 - ``.new-*``: a version that is being written. It is renamed when it is complete. Its ``in-use`` is locked until then;
 - ``.gone-<version>-*``: a version that was removed, or version 0 for one that was never complete. The folder with the
   highest version stays, without files, so that no version is given twice. A removal needs no space on the disk,
   because it renames a folder and writes no file.
 
-The next save or removal deletes what a process that was killed has left.
+The next save or removal deletes what a process that was killed has left. A version for a group is first written in a
+folder ``.new-*`` in the user's own ``<models>``, which the next save for a group deletes.
 """
 
 from __future__ import annotations
@@ -21,25 +23,20 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
-import secrets
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 
 from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError, ModelNotFoundError, UsageError
+from farandole.models import folders
 from farandole.models.model import INFO_FILE, ModelInfo, StoredFile
 from farandole.models.names import NAME, VERSION, ModelName, parse_key
 from farandole.protocol import GROUP_FOLDERS
 from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json, reason
 from farandole.suggestions import did_you_mean
-
-IN_USE = "in-use"
-NEW = ".new-"
-GONE = re.compile(r"\.gone-([0-9]{1,9})-[0-9a-f]+")
 
 
 def default_folder() -> Path:
@@ -58,39 +55,52 @@ class ModelStore:
         """Save a new version of a model and return its info.
 
         ``write`` gets a folder, writes all files but ``model.json`` and ``in-use`` into it, and returns an info, whose
-        version, folder and files are filled in here.
+        version, folder and files are filled in here. The files for a group are written in the user's own folder and
+        then copied, because other members could plant links beside them while they are written.
 
         Raises:
             ModelError: the version cannot be written, for example because the disk is full. No part of it is left.
             UsageError: there is no such group.
         """
         self.check_group(name)
-        parent = self._folder(name)
         try:
-            _make_folders(parent)
-            _clean(parent)
-            with _new_folder(parent) as new:
-                info = write(new)
-                files = {path.name: _seal(path) for path in sorted(new.iterdir()) if path.name != IN_USE}
-                return _publish(new, replace(info, files=files))
+            with self._opened(name.group, name.model, create=True) as parent:
+                folders.clean(parent)
+                with folders.new_folder(parent) as new:
+                    return _publish(new, self._folder(name), self._written(name, new, write))
         except OSError as exc:
+            where = f"{self._folder(name)}{f' by way of {self.folder}' if name.group else ''}"
             raise ModelError(
-                f"the model {name} could not be saved in {parent}: {exc.strerror or exc}. Nothing was stored; make "
+                f"the model {name} could not be saved in {where}: {exc.strerror or exc}. Nothing was stored; make "
                 "room with `%models remove`, or ask for permission to write there."
             ) from exc
 
+    def _written(self, name: ModelName, new: folders.NewFolder, write: Callable[[Path], ModelInfo]) -> ModelInfo:
+        """Write the files of a new version, and return its info with them."""
+        if not name.group:
+            info = write(self._folder(name) / new.name)
+            return replace(info, files=folders.seal(new.own))
+        folders.make_folders(self.folder)
+        with folders.opened(self.folder, may_be_link=True) as own:
+            folders.clean(own)
+            with folders.new_folder(own) as written:
+                info = write(self.folder / written.name)
+                info = replace(info, files=folders.seal(written.own))
+                for file in info.files:
+                    folders.copy_file(self.folder / written.name, file, new.own)
+                return info
+
     def check_group(self, name: ModelName) -> None:
         """Raise UsageError if a name begins with a group that does not have a folder here."""
-        groups = [path.name for path in _folders(self._groups)]
+        groups = self._group_names()
         if name.group and name.group not in groups:
             remedy = f"your groups are {', '.join(groups)}" if groups else f"save the model as {name.model!r}"
             raise UsageError(f"there is no group {name.group!r} here; {remedy}.{did_you_mean(name.group, groups)}")
 
     def names(self) -> list[ModelName]:
         """Return the names of all models with at least one version, in alphabetical order, the user's own first."""
-        owners = [("", self.folder), *((path.name, path / "models") for path in _folders(self._groups))]
-        found = [ModelName(model=path.name, group=group) for group, folder in owners for path in _folders(folder)]
-        return [name for name in found if NAME.fullmatch(str(name)) and self._versions(name)]
+        names = [ModelName(model=one, group=group) for group in ("", *self._group_names()) for one in self._in(group)]
+        return [name for name in names if NAME.fullmatch(str(name)) and self._versions(name)]
 
     def find(self, key: str) -> ModelInfo:
         """Return the info of a version. ``key`` is ``iris:3``, ``iris:latest`` or ``iris``, which is the latest, too.
@@ -133,12 +143,16 @@ class ModelStore:
         verify(info)
 
         def write(folder: Path) -> ModelInfo:
-            for name in info.files:
-                shutil.copyfile(info.folder / name, folder / name, follow_symlinks=False)
-            return info
+            try:
+                with folders.opened(folder) as target:
+                    for name in info.files:
+                        folders.copy_file(info.folder, name, target)
+            except (FileNotFoundError, ValueError) as exc:
+                raise ModelDamagedError(f"{key} was changed while it was copied. Copy it again.") from exc
+            return replace(info, name=own)
 
         own = ModelName(model=info.name.model)
-        copied = self.save(own, lambda folder: replace(write(folder), name=own))
+        copied = self.save(own, write)
         if copied.files != info.files:
             self.remove(str(copied))
             raise ModelDamagedError(f"{key} was changed while it was copied. Copy it again.")
@@ -159,30 +173,52 @@ class ModelStore:
             raise ModelNotFoundError(f"name the version to remove: {versions}")
         if version not in self._versions(name):
             self.find(key)
-        folder = self._folder(name) / str(version)
         try:
-            with _locked(folder, fcntl.LOCK_EX):
-                gone = _rename_gone(folder, version)
+            with ExitStack() as stack:
+                parent = stack.enter_context(self._opened(name.group, name.model))
+                with folders.locked(str(version), fcntl.LOCK_EX, parent):
+                    gone = folders.rename_gone(str(version), version, parent)
+                held = stack.pop_all()
         except BlockingIOError as exc:
             raise ModelInUseError(
                 f"{key} is being served; stop its endpoint with `%serve stop`, or let it serve another version first."
             ) from exc
         except OSError as exc:
             raise ModelError(f"{key} could not be removed: {exc.strerror or exc}.") from exc
-        try:
-            _empty(gone)
-        except OSError as exc:
-            raise ModelError(
-                f"{key} is removed, but its files could not be deleted: {exc.strerror or exc}. The next save or "
-                "removal of this model tries it again."
-            ) from exc
-        _clean(gone.parent)
+        with held:
+            _delete_files(key, gone, parent)
 
     def _folder(self, name: ModelName) -> Path:
         return (self._groups / name.group / "models" if name.group else self.folder) / name.model
 
+    @contextmanager
+    def _opened(self, group: str, *names: str, create: bool = False) -> Iterator[int]:
+        """Open a folder in the user's own store, or in the one of a group, without following links below it."""
+        root, below = (self._groups / group, ("models", *names)) if group else (self.folder, names)
+        if create and not group:
+            folders.make_folders(root)
+        with ExitStack() as stack:
+            folder = stack.enter_context(folders.opened(root, may_be_link=True))
+            for each in below:
+                if create:
+                    folders.make_folder(each, folder)
+                folder = stack.enter_context(folders.opened(each, folder))
+            yield folder
+
+    def _group_names(self) -> list[str]:
+        with suppress(OSError):
+            return sorted(path.name for path in self._groups.iterdir() if path.is_dir())
+        return []
+
+    def _in(self, group: str) -> list[str]:
+        with suppress(OSError), self._opened(group) as folder:
+            return folders.folders_in(folder)
+        return []
+
     def _versions(self, name: ModelName) -> list[int]:
-        return _versions_in(self._folder(name))
+        with suppress(OSError), self._opened(name.group, name.model) as folder:
+            return folders.versions_in(folder)
+        return []
 
     def _read(self, name: ModelName, version: int) -> ModelInfo:
         folder = self._folder(name) / str(version)
@@ -210,13 +246,18 @@ class ModelStore:
 def in_use(info: ModelInfo) -> Iterator[None]:
     """Keep `ModelStore.remove` from removing a version. The end of this process ends this, too.
 
-    Raises ModelNotFoundError if the version has been removed.
+    Raises:
+        ModelNotFoundError: the version has been removed, or is being removed.
+        ModelDamagedError: the version cannot be locked.
     """
-    try:
-        with _locked(info.folder, fcntl.LOCK_SH):
-            yield
-    except FileNotFoundError as exc:
-        raise ModelNotFoundError(f"{info} has been removed.") from exc
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(folders.locked(info.folder, fcntl.LOCK_SH))
+        except (FileNotFoundError, BlockingIOError) as exc:
+            raise ModelNotFoundError(f"{info} has been removed.") from exc
+        except OSError as exc:
+            raise ModelDamagedError(f"{info} is damaged: {exc.strerror or exc}. Save the model again.") from exc
+        yield
 
 
 def verify(info: ModelInfo) -> None:
@@ -228,138 +269,57 @@ def verify(info: ModelInfo) -> None:
     for name, expected in info.files.items():
         try:
             with open_regular(info.folder, name) as file:
-                size, digest = os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
+                unchanged = _is(file, expected)
         except (OSError, ValueError) as exc:
             raise ModelDamagedError(f"{info} is damaged: {reason(exc)}. Save the model again.") from exc
-        if StoredFile(bytes=size, sha256=digest) != expected:
+        if not unchanged:
             raise ModelDamagedError(
                 f"{info} is damaged: {name} has another content than when it was saved. Save the model again."
             )
 
 
-def _make_folders(folder: Path) -> None:
-    """Create a folder and its parents, so that they outlast a power failure."""
-    if not folder.is_dir():
-        _make_folders(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+def _is(file: BufferedReader, expected: StoredFile) -> bool:
+    size = os.fstat(file.fileno()).st_size
+    return size == expected.bytes and hashlib.file_digest(file, "sha256").hexdigest() == expected.sha256
 
 
-@contextmanager
-def _new_folder(parent: Path) -> Iterator[Path]:
-    """Create a folder for a new version. Delete it in the end, unless it has been renamed."""
-    new = parent / f"{NEW}{secrets.token_hex(8)}"
-    new.mkdir()
+def _delete_files(key: str, gone: str, parent: int) -> None:
     try:
-        unlocked = new / "unlocked"
-        unlocked.touch(0o644)
-        with unlocked.open("r+b") as file:
-            # The lock is shared, because a server may lock the version, too, as soon as it is visible.
-            fcntl.flock(file, fcntl.LOCK_SH)
-            # `_clean` only deletes a folder that has a file with this name, so the file gets its name with the lock.
-            unlocked.rename(new / IN_USE)
-            yield new
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+        folders.empty(gone, parent)
+    except OSError as exc:
+        raise ModelError(
+            f"{key} is removed, but its files could not be deleted: {exc.strerror or exc}. The next save or "
+            "removal of this model tries it again."
+        ) from exc
+    with suppress(OSError):
+        folders.clean(parent)
 
 
-def _clean(parent: Path) -> None:
-    """Delete what killed saves and removals have left. What cannot be deleted now is left to the next call."""
-    for new in parent.glob(f"{NEW}*"):
-        with suppress(OSError), _locked(new, fcntl.LOCK_EX):
-            _rename_gone(new, 0)
-    gone = _gone(parent)
-    for version, folder in gone:
-        with suppress(OSError):
-            _empty(folder)
-            if version == 0 or version < gone[-1][0]:
-                folder.rmdir()
-
-
-def _rename_gone(folder: Path, version: int) -> Path:
-    return folder.rename(folder.with_name(f".gone-{version}-{secrets.token_hex(8)}"))
-
-
-def _gone(parent: Path) -> list[tuple[int, Path]]:
-    """Return the folders ``.gone-*``, each with its version, lowest first."""
-    matches = [(GONE.fullmatch(path.name), path) for path in parent.iterdir()]
-    return sorted((int(match[1]), path) for match, path in matches if match)
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _seal(path: Path) -> StoredFile:
-    """Write a file to the disk, make it read-only, and return its size and digest."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fchmod(file.fileno(), 0o444)
-        os.fsync(file.fileno())
-        return StoredFile(bytes=os.fstat(file.fileno()).st_size, sha256=digest)
-
-
-def _publish(new: Path, info: ModelInfo) -> ModelInfo:
+def _publish(new: folders.NewFolder, parent: Path, info: ModelInfo) -> ModelInfo:
     """Give a complete folder the next version that is free. Several processes may do this at the same time."""
-    parent = new.parent
-    version = max([0, *(version for version, _ in _gone(parent)), *_versions_in(parent)])
+    # A removal renames a version to a folder `.gone-*`, so they are listed in this order.
+    taken = [*folders.versions_in(new.parent), *(version for version, _ in folders.gone(new.parent))]
+    version = max(taken, default=0)
     while True:
         version += 1
-        folder = parent / str(version)
-        info = replace(info, version=version, folder=folder)
-        (new / INFO_FILE).unlink(missing_ok=True)
-        (new / INFO_FILE).write_text(info.to_json(), encoding="utf-8")
-        _seal(new / INFO_FILE)
-        _sync_folder(new)
+        if VERSION.fullmatch(str(version)) is None:
+            raise ModelError(f"{info.name} has no free version after {version - 1}; save it under another name.")
+        info = replace(info, version=version, folder=parent / str(version))
+        folders.write_new(INFO_FILE, info.to_json(), new.own)
+        os.fsync(new.own)
         try:
-            new.rename(folder)
+            os.rename(new.name, str(version), src_dir_fd=new.parent, dst_dir_fd=new.parent)
         except OSError as exc:
-            # Another process has just published this version.
-            if exc.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            # Another process has just published this version, or there is a file with its name.
+            if exc.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise
         else:
-            _sync_name(info)
+            _sync_name(info, new.parent)
             return info
 
 
-def _sync_name(info: ModelInfo) -> None:
+def _sync_name(info: ModelInfo, parent: int) -> None:
     try:
-        _sync_folder(info.folder.parent)
+        os.fsync(parent)
     except OSError as exc:
         warnings.warn(f"{info} is saved, but a power failure may undo it: {exc.strerror or exc}.", stacklevel=4)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _locked(folder: Path, kind: int) -> Iterator[None]:
-    """Lock a version in this context. Raises BlockingIOError if another process has locked it in the other way."""
-    # NFS locks exclusively only files that are open for writing, and shared ones may be in a folder that is read-only.
-    flags = os.O_RDONLY if kind == fcntl.LOCK_SH else os.O_RDWR
-    descriptor = os.open(folder / IN_USE, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _versions_in(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in _folders(folder) if VERSION.fullmatch(path.name))
-
-
-def _folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, except hidden ones, sorted by name. A folder that cannot be read has none."""
-    with suppress(OSError):
-        return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir())
-    return []

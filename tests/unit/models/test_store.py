@@ -154,6 +154,7 @@ def test_a_changed_file_is_damaged(store):
     ("change", "reason"),
     [
         ({"metrics": {"a": "x"}}, "'metrics' in model.json must be numbers"),
+        ({"versions": {"torch": 2}}, "'versions' in model.json must be texts"),
         ({"inputs": [{"name": "x"}]}, "'inputs' in model.json must be a list of tensors"),
         ({"files": {"evil.pickle": {}}}, "lists the file 'evil.pickle'"),
         ({"files": {"../1/weights.safetensors": {}}}, "lists the file '../1/weights.safetensors'"),
@@ -246,11 +247,11 @@ ModelStore(Path({str(store.folder)!r})).remove("iris:1")
 def test_files_that_cannot_be_deleted_are_named_and_deleted_later(store, monkeypatch):
     save(store)
 
-    def unlink(self, missing_ok=False):
+    def unlink(path, *, dir_fd=None):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", unlink)
+        patch.setattr(os, "unlink", unlink)
         with pytest.raises(ModelError, match=r"iris:1 is removed, but its files could not be deleted: Input/output"):
             store.remove("iris:1")
     assert store.names() == []

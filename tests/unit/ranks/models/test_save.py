@@ -264,11 +264,11 @@ FULL = """
 import resource, signal
 import torch
 from farandole.exceptions import ModelError
-from farandole.models import store
+from farandole.models import folders
 from farandole.ranks.models.save import save_model
 from torch import nn
 
-make_folders = store._make_folders
+make_folders = folders.make_folders
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 def save(limit, model, **options):
@@ -277,7 +277,7 @@ def save(limit, model, **options):
         make_folders(folder)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
-    store._make_folders = limited
+    folders.make_folders = limited
     try:
         print(save_model(model, "iris", **options))
     except ModelError as exc:

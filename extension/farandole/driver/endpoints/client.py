@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -147,7 +148,7 @@ class EndpointClient:
         await self._hub.stop_server(f"{ENDPOINT_PREFIX}{name}")
 
     async def status(self, name: str) -> EndpointStatus:
-        """Return what is known of an endpoint, without its figures if it does not answer.
+        """Return what is known of an endpoint, without its version and figures if it does not answer.
 
         Raises:
             EndpointNotFoundError: there is no endpoint with this name.
@@ -157,7 +158,8 @@ class EndpointClient:
 
     async def statuses(self) -> list[EndpointStatus]:
         """Return what is known of all endpoints, in alphabetical order."""
-        return [await self.status_of(name, server) for name, server in sorted((await self.servers()).items())]
+        found = sorted((await self.servers()).items())
+        return list(await asyncio.gather(*(self.status_of(name, server) for name, server in found)))
 
     async def switch(self, name: str, key: str) -> None:
         """Let an endpoint serve another version. Raises EndpointError if it refuses; it then serves the earlier one."""
@@ -206,7 +208,7 @@ class EndpointClient:
     async def status_of(self, name: str, server: dict[str, Any]) -> EndpointStatus:
         """Return what is known of an endpoint, given the hub's model of its server.
 
-        Without a valid answer, the figures are missing, so that one endpoint does not hide the others.
+        Without a valid answer, the version and the figures are missing, so that one endpoint does not hide the others.
         """
         try:
             return await self._status(name, server)
@@ -226,8 +228,14 @@ class EndpointClient:
     async def _request(
         self, name: str, method: str, path: str, *, server: dict[str, Any] | None = None, **options: Any
     ) -> bytes:
-        """Send a request to an endpoint and return the body of its answer. Raises EndpointError if it refuses."""
-        address = self._hub.address.server((server or await self.server(name))["url"])
+        """Send a request to an endpoint and return the body of its answer.
+
+        Raises EndpointError if it is not ready, does not answer or refuses.
+        """
+        server = server or await self.server(name)
+        if not server.get("ready"):
+            raise EndpointError(f"the endpoint {name} is starting or stopping; see `%serve list`")
+        address = self._hub.address.server(server["url"])
         headers = {**address.headers, "Authorization": f"token {self._hub.token}"}
         options.setdefault("timeout", REQUEST_TIMEOUT)
         try:
@@ -252,16 +260,19 @@ def _is_refusal(exc: BaseException) -> bool:
 
 
 def known(name: str, server: dict[str, Any]) -> EndpointStatus:
-    """Return what the hub knows of an endpoint, from its model of the server."""
-    options = server.get("user_options") or {}
+    """Return what the hub knows of an endpoint, from its model of the server.
+
+    Only the endpoint itself knows the version once it is ready, because the hub does not notice a switch.
+    """
+    options, ready = server.get("user_options") or {}, bool(server.get("ready"))
     model, _, version = str(options.get("model", "")).partition(":")
     return EndpointStatus(
         name=name,
         url=server.get("full_url") or server["url"],
         model=model,
-        version=int(version or 0),
+        version=0 if ready else int(version or 0),
         command=tuple(options.get("command", ())),
-        ready=bool(server.get("ready")),
+        ready=ready,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from farandole.driver.endpoints.client import ENDPOINT_PREFIX, EndpointClient, EndpointStatus, invalid, known
@@ -31,6 +32,42 @@ class Outputs(dict[str, Any]):
         self.version = version
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Served:
+    """The model that a running endpoint serves. Two of them are equal if the same server expects the same inputs.
+
+    Attributes:
+        endpoint: the name of the endpoint.
+        server: the hub's model of its server.
+        started: when its server was started, as the hub says.
+        model: the name of the model, without its group.
+        datatypes: the datatypes of its inputs, by name.
+    """
+
+    endpoint: str
+    server: dict[str, Any] = field(compare=False)
+    started: str | None
+    model: str
+    datatypes: dict[str, str]
+
+    @classmethod
+    async def find(cls, client: EndpointClient, name: str) -> _Served:
+        """Ask the hub for the server, and the endpoint for its inputs. Raises EndpointError if it serves no model."""
+        server = await client.server(name)
+        status = known(name, server)
+        if not status.model:
+            raise EndpointError(f"the endpoint {name} runs a command; send requests to {status.url}")
+        model = status.model.rpartition("/")[2]
+        datatypes = _datatypes(name, await client.metadata(name, model, server))
+        return cls(endpoint=name, server=server, started=server.get("started"), model=model, datatypes=datatypes)
+
+    async def infer(self, client: EndpointClient, inputs: Mapping[str, Any]) -> Outputs:
+        """Call the model. Raises EndpointError if the endpoint refuses this."""
+        # The endpoint refuses inputs that it does not know, and names those that it expects.
+        tensors = [_tensor(name, self.datatypes.get(name, "FP32"), value) for name, value in inputs.items()]
+        return _outputs(self.endpoint, await client.infer(self.endpoint, self.model, {"inputs": tensors}, self.server))
+
+
 class Endpoint:
     """A server of the user that answers requests over HTTP: a model of the store, or a command of the user.
 
@@ -51,6 +88,8 @@ class Endpoint:
             )
         self.name = name
         self._where = (hub_url, token)
+        self._served: _Served | None = None
+        """What the latest call has used. Further calls need not ask for it."""
 
     @classmethod
     def start(
@@ -145,18 +184,22 @@ class Endpoint:
             EndpointError: the endpoint refused the inputs, or does not answer.
         """
 
-        async def infer(client: EndpointClient) -> dict[str, Any]:
-            server = await client.server(self.name)
-            status = known(self.name, server)
-            if not status.model:
-                raise EndpointError(f"the endpoint {self.name} runs a command; send requests to {status.url}")
-            model = status.model.rpartition("/")[2]
-            datatypes = _datatypes(self.name, await client.metadata(self.name, model, server))
-            # The endpoint refuses inputs that it does not know, and names those that it expects.
-            tensors = [_tensor(name, datatypes.get(name, "FP32"), value) for name, value in inputs.items()]
-            return await client.infer(self.name, model, {"inputs": tensors}, server)
+        return self._call(lambda client: self._infer(client, inputs))
 
-        return _outputs(self.name, self._call(infer))
+    async def _infer(self, client: EndpointClient, inputs: Mapping[str, Any]) -> Outputs:
+        served = self._served or await _Served.find(client, self.name)
+        while True:
+            try:
+                outputs = await served.infer(client, inputs)
+            except EndpointError:
+                self._served = None
+                # The endpoint may serve a version with other inputs by now, or have been started again.
+                earlier, served = served, await _Served.find(client, self.name)
+                if served == earlier:
+                    raise
+            else:
+                self._served = served
+                return outputs
 
     def token(self, *, days: float = 30) -> str:
         """Return a new token with which programs elsewhere can call this endpoint, and nothing else.
@@ -198,6 +241,15 @@ class Endpoint:
             return loop.call(connected())
         finally:
             loop.close()
+
+
+def running_models(**where: Any) -> dict[str, str]:
+    """Return the models of the user's endpoints, by the name of the endpoint. The model of a command is empty.
+
+    Only the hub is asked, and no endpoint.
+    """
+    servers = Endpoint("any", **where)._call(lambda client: client.servers())
+    return {name: known(name, server).model for name, server in sorted(servers.items())}
 
 
 def servable(store: ModelStore, key: str) -> ModelInfo:

@@ -11,7 +11,7 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from farandole.driver.endpoints.endpoint import Endpoint, servable
+from farandole.driver.endpoints.endpoint import Endpoint, running_models, servable
 from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.exceptions import EndpointNotFoundError, UsageError
 from farandole.models.names import parse_key
@@ -24,6 +24,8 @@ from farandole.notebook.serving.tables import Table, comparison, endpoints_table
 DEFAULT_ACTION = "list"
 MODEL_ACTIONS = (DEFAULT_ACTION, "compare", "copy", "remove")
 ENDPOINT_ACTIONS = (DEFAULT_ACTION, "stop", "token", "share", "unshare")
+START_OPTIONS = ("profile", "wait", "timeout")
+"""The options that only matter when an endpoint starts. They are None if they are not given."""
 
 
 @magics_class
@@ -52,10 +54,10 @@ class ServingMagics(Magics):
     )
     @argument("value", nargs="?", help="the endpoint, or the user to share with")
     @argument("--command", metavar="COMMAND", help="run this command instead; {port} stands for the port to listen on")
-    @argument("--name", "-n", help="the endpoint's name (default: the model's)")
+    @argument("--name", "-n", help="the name of the endpoint or InferenceService (default: the model's)")
     @argument("--profile", "-p", help="a profile of the hub's spawn page")
-    @argument("--timeout", type=float, default=SERVER_START_SECONDS, help="seconds until the endpoint must be ready")
-    @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
+    @argument("--timeout", type=float, help="seconds until the endpoint must be ready")
+    @argument("--wait", action="store_true", default=None, help="wait in the queue while no GPU is free")
     @argument("--days", type=float, default=30, help="days after which a token expires (default: 30)")
     @argument("--kserve", action="store_true", help="print the manifest for a cluster with KServe, and start nothing")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%serve token?` does")
@@ -119,14 +121,22 @@ class ServingMagics(Magics):
         """
         key = options.action if options.value is None else f"{options.action} {options.value}"
         name = options.name or parse_key(key)[0].model
+        given = " ".join(f"--{option}" for option in START_OPTIONS if getattr(options, option) is not None)
         if options.kserve:
-            print(inference_service(servable(ModelStore(), key)))
+            if given:
+                raise UsageError(f"`%serve --kserve` starts nothing; leave out {given}")
+            print(inference_service(servable(ModelStore(), key), name))
             return None
-        if any(one.name == name and one.model for one in Endpoint.all()):
-            endpoint = Endpoint(name)
-            endpoint.switch(key)
-            return endpoints_table([endpoint.status()])
-        return self._start(options, key)
+        if not running_models().get(name):
+            return self._start(options, key)
+        if given:
+            raise UsageError(
+                f"there is an endpoint {name!r}, and switching its version does not change its server; leave out "
+                f"{given}, or stop it first with `%serve stop {name}`"
+            )
+        endpoint = Endpoint(name)
+        endpoint.switch(key)
+        return endpoints_table([endpoint.status()])
 
     def _start(self, options: argparse.Namespace, model: str) -> Any:
         endpoint = Endpoint.start(
@@ -134,8 +144,8 @@ class ServingMagics(Magics):
             command=_words(options.command or ""),
             name=options.name,
             profile=options.profile,
-            wait=options.wait,
-            timeout=options.timeout,
+            wait=bool(options.wait),
+            timeout=SERVER_START_SECONDS if options.timeout is None else options.timeout,
         )
         return endpoints_table([endpoint.status()])
 
@@ -213,7 +223,7 @@ def _endpoint(name: str | None) -> Endpoint:
     """Return the endpoint with a name, or the only one."""
     if name is not None:
         return Endpoint(name)
-    names = [one.name for one in Endpoint.all()]
+    names = list(running_models())
     if len(names) != 1:
         raise EndpointNotFoundError(
             f"there are {len(names)} endpoints ({', '.join(names)}); name one of them"

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
 
 from farandole import __version__
+from farandole.exceptions import UsageError
 from farandole.models.model import ONNX_FILE, ModelInfo
 
 MODELS = "/mnt/models"
 PORT = 8080
+SERVICE_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,22}[a-z0-9])?")
+"""Names of Services begin with a letter (RFC 1035), and KServe appends to the name. Names of models are as long."""
 
 
-def inference_service(info: ModelInfo) -> str:
-    """Return the YAML of an InferenceService that serves a version.
+def inference_service(info: ModelInfo, name: str) -> str:
+    """Return the YAML of an InferenceService with this name that serves a version.
 
     Its pod mounts the volume claim ``farandole-models``, into which the folder of the model has to be copied.
 
+    Raises UsageError if Kubernetes does not accept the name.
+
     Source: https://kserve.github.io/website/docs/reference/crd-api
     """
+    if SERVICE_NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name!r} cannot be the name of an InferenceService: it begins with a letter, and has 1 to 24 lower-case "
+            "letters, digits and inner hyphens; give another one with `--name`"
+        )
     variant = "" if ONNX_FILE in info.files else "-torch"
     container: dict[str, Any] = {
         "name": "kserve-container",
@@ -36,7 +47,7 @@ def inference_service(info: ModelInfo) -> str:
     manifest = {
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
-        "metadata": {"name": info.name.model, "annotations": {"farandole/model": str(info)}},
+        "metadata": {"name": name, "annotations": {"farandole/model": str(info)}},
         "spec": {"predictor": {"containers": [container], "volumes": [volume]}},
     }
     return str(yaml.safe_dump(manifest, sort_keys=False))

@@ -69,7 +69,8 @@ def _model(info: ModelInfo) -> tuple[str, ...]:
 
 
 def _endpoint(one: EndpointStatus) -> tuple[str, ...]:
-    serves = f"{one.model}:{one.version}" if one.model else " ".join(one.command)
+    version = f":{one.version}" if one.version else ""
+    serves = f"{one.model}{version}" if one.model else " ".join(one.command)
     latency = "-" if one.p95_ms is None else f"{one.p95_ms:.1f} ms"
     state = "ready" if one.ready else "starting or stopping"
     rate = "-" if one.requests_per_second is None else f"{one.requests_per_second:.1f}"

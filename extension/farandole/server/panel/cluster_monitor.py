@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from farandole.driver.control.mailbox import driver_statuses
-from farandole.driver.endpoints.client import EndpointClient, EndpointStatus, endpoints_among
+from farandole.driver.endpoints.client import EndpointClient, EndpointStatus, endpoints_among, known
 from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
@@ -204,22 +204,18 @@ async def _ask_endpoint(client: EndpointClient, name: str, server: dict[str, Any
         async with asyncio.timeout(seconds):
             status = await client.status_of(name, server)
     except TimeoutError:
-        # Without "ready", the client returns what the hub knows and sends no request.
-        status = await client.status_of(name, {**server, "ready": False})
+        status = known(name, server)
     return _endpoint(status, server)
 
 
 def _endpoint(status: EndpointStatus, server: Server) -> Endpoint:
-    state, answered = worker_state(server), status.requests_per_second is not None
-    # The hub knows the version with which the server was started. The endpoint may serve another one by now.
-    version = status.version if answered or state != "ready" else 0
     return {
         "name": status.name,
         "url": status.url,
         "model": status.model or None,
-        "version": version or None,
+        "version": status.version or None,
         "command": " ".join(status.command) or None,
-        "state": state,
+        "state": worker_state(server),
         "requests_per_second": status.requests_per_second,
         "errors": status.errors,
         "p95_ms": status.p95_ms,

@@ -27,12 +27,18 @@ REMEDY = "Try again; if the error remains, stop it with `%serve stop iris` and s
 
 
 class EndpointHub(FakeHub):
-    """A fake hub with the endpoint `iris`, which sends `response` to all requests. `requests` has these requests."""
+    """A fake hub with the endpoint `iris`, which sends `response` to all requests.
+
+    Attributes:
+        requests: the requests to endpoints.
+        together: endpoints answer as soon as this many requests wait.
+    """
 
     def __init__(self):
         super().__init__()
         self.response = lambda: web.json_response(STATUS)
         self.requests = []
+        self.together = asyncio.Barrier(1)
         self.serves("iris", "iris:3")
 
     def serves(self, name, model, **about):
@@ -54,6 +60,7 @@ class EndpointHub(FakeHub):
 
     async def answer(self, request):
         self.requests.append((request.method, request.path, request.headers["Authorization"]))
+        await self.together.wait()
         return self.response()
 
 
@@ -99,10 +106,18 @@ async def test_only_a_ready_endpoint_with_a_model_is_asked(client, hub):
 
 
 @pytest.mark.parametrize("response", [page(502), said(b'{"error": "wait"}', 503), page(302)])
-async def test_an_endpoint_that_does_not_answer_has_no_figures(client, hub, response):
+async def test_an_endpoint_that_does_not_answer_has_no_version_and_no_figures(client, hub, response):
     hub.response = response
     found = await client.status("iris")
-    assert (found.version, found.ready, found.requests_per_second, found.errors) == (3, True, None, None)
+    # The endpoint may serve another version than the one with which it was started.
+    assert (found.model, found.version, found.ready, found.url) == ("iris", 0, True, "/user/ada/serve-iris/")
+    assert (found.requests_per_second, found.errors, found.p95_ms) == (None, None, None)
+
+
+async def test_all_endpoints_are_asked_at_the_same_time(client, hub):
+    hub.serves("other", "other:1")
+    hub.together = asyncio.Barrier(2)
+    assert [(one.name, one.version) for one in await client.statuses()] == [("iris", 4), ("other", 4)]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +150,7 @@ async def test_an_invalid_status_is_an_error_that_hides_no_other_endpoint(client
     assert str(caught.value).endswith(f". {REMEDY}")
     hub.serves("other", "other:1", ready=False)
     assert [(one.name, one.version, one.errors) for one in await client.statuses()] == [
-        ("iris", 3, None), ("other", 1, None),
+        ("iris", 0, None), ("other", 1, None),
     ]  # fmt: skip
 
 
@@ -178,6 +193,15 @@ async def test_another_servers_page_is_not_an_answer(client, hub, request_of):
     hub.response = page(200)
     with pytest.raises(EndpointError, match="the endpoint iris sent an invalid answer: its content is not valid JSON"):
         await requests_of(client)[request_of]()
+
+
+@pytest.mark.parametrize("request_of", ["infer", "switch"])
+async def test_an_endpoint_that_is_not_ready_gets_no_request(client, hub, request_of):
+    hub.serves("iris", "iris:3", ready=False)
+    with pytest.raises(EndpointError) as caught:
+        await requests_of(client)[request_of]()
+    assert str(caught.value) == "the endpoint iris is starting or stopping; see `%serve list`"
+    assert hub.requests == []
 
 
 async def test_an_unknown_endpoint_is_an_error_with_the_known_ones(client):

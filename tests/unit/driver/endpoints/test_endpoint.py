@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 from farandole import Endpoint
-from farandole.exceptions import EndpointError, EndpointExistsError, UsageError
+from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNotFoundError, UsageError
 from farandole.models.model import ONNX_FILE, WEIGHTS_FILE, ModelInfo, TensorInfo
 from farandole.models.names import ModelName
 from farandole.models.store import ModelStore
@@ -23,9 +23,14 @@ ANSWER = {"model_name": "iris", "model_version": "4", "outputs": [
     {"name": "label", "datatype": "INT64", "shape": [2], "data": [3, 4]},
 ]}  # fmt: skip
 
+PATH = "/user/ada/serve-iris/v2/models/iris"
+
 
 class ModelHub(EndpointHub):
-    """A fake hub whose endpoints describe their inputs with `metadata`. `sent` has the requests for inference."""
+    """A fake hub whose endpoints describe their inputs with `metadata`. `sent` has the requests for inference.
+
+    If `response` returns None, the connection breaks.
+    """
 
     def __init__(self):
         super().__init__()
@@ -43,7 +48,10 @@ class ModelHub(EndpointHub):
         if request.method == "GET":
             return self.metadata()
         self.sent.append(await request.json())
-        return self.response()
+        response = self.response()
+        if response is None:
+            request.transport.abort()
+        return response or web.Response()
 
 
 @pytest.fixture
@@ -59,6 +67,18 @@ async def endpoint(hub):
 
 async def infer(endpoint, **inputs):
     return await asyncio.to_thread(endpoint.infer, **inputs)
+
+
+def described_as(datatype):
+    return {"name": "iris", "inputs": [{"name": "x", "datatype": datatype, "shape": [-1, 2]}]}
+
+
+def switch_types(hub, datatype):
+    """Let the endpoint expect another datatype, and refuse requests with the earlier one."""
+    hub.metadata = lambda: web.json_response(described_as(datatype))
+    hub.response = lambda: (
+        web.json_response(ANSWER) if hub.sent[-1]["inputs"][0]["datatype"] == datatype else page(400)()
+    )
 
 
 async def test_an_answer_has_the_outputs_with_their_types_and_the_version(endpoint):
@@ -78,13 +98,88 @@ async def test_inputs_are_sent_with_the_types_that_the_endpoint_expects(hub, end
     ]}]  # fmt: skip
 
 
-async def test_a_call_asks_the_hub_once_and_the_endpoint_twice(hub, endpoint):
+async def test_only_the_first_call_asks_for_the_address_and_the_inputs(hub, endpoint):
     hub.serves("iris", "vision/iris:3")
-    await infer(endpoint, x=[[1, 2]])
+    for _ in range(3):
+        await infer(endpoint, x=[[1, 2]])
     # The hub is asked for the name of the user and for the user's servers.
     assert hub.asked_hub == 2
-    path = "/user/ada/serve-iris/v2/models/iris"
-    assert [request[:2] for request in hub.requests] == [("GET", path), ("POST", f"{path}/infer")]
+    assert [request[:2] for request in hub.requests] == [("GET", PATH), *[("POST", f"{PATH}/infer")] * 3]
+
+
+async def test_a_version_with_other_inputs_is_called_with_their_types(hub, endpoint):
+    await infer(endpoint, x=[[1, 2]])
+    switch_types(hub, "FP32")
+    assert (await infer(endpoint, x=[[1, 2]])).version == 4
+    await infer(endpoint, x=[[1, 2]])
+    assert [request["inputs"][0]["datatype"] for request in hub.sent] == ["INT64", "INT64", "FP32", "FP32"]
+
+
+async def test_a_switch_during_a_call_does_not_fail_it(hub, endpoint):
+    described = iter(("INT64", "FP64", "FP32"))
+    switch_types(hub, "FP32")
+    hub.metadata = lambda: web.json_response(described_as(next(described)))
+    assert (await infer(endpoint, x=[[1, 2]])).version == 4
+    assert [request["inputs"][0]["datatype"] for request in hub.sent] == ["INT64", "FP64", "FP32"]
+
+
+@pytest.mark.parametrize("response", [page(400), page(403), page(404), page(500), page(503), lambda: None])
+async def test_a_refusal_by_the_same_endpoint_is_an_error_at_once(hub, endpoint, response):
+    await infer(endpoint, x=[[1, 2]])
+    hub.response = response
+    hub.servers["serve-iris"]["last_activity"] = "later"
+    with pytest.raises(EndpointError, match="the endpoint iris (answered|does not answer)"):
+        await infer(endpoint, x=[[1, 2]])
+    assert len(hub.sent) == 2
+
+
+@pytest.mark.parametrize("response", [page(403), page(404), page(503), lambda: None])
+async def test_an_endpoint_that_was_started_again_gets_the_request(hub, endpoint, response):
+    await infer(endpoint, x=[[1, 2]])
+
+    def restart():
+        hub.serves("iris", "iris:3", started="later")
+        hub.response = lambda: web.json_response(ANSWER)
+        return response()
+
+    hub.response = restart
+    assert (await infer(endpoint, x=[[1, 2]])).version == 4
+    assert len(hub.sent) == 3
+
+
+async def test_an_endpoint_that_serves_another_model_now_gets_the_request(hub, endpoint):
+    await infer(endpoint, x=[[1, 2]])
+    hub.serves("iris", "cells:1")
+    hub.response = lambda: web.json_response(ANSWER) if "/cells/" in hub.requests[-1][1] else page(404)()
+    assert (await infer(endpoint, x=[[1, 2]])).version == 4
+
+
+async def test_an_endpoint_that_runs_a_command_now_is_named(hub, endpoint):
+    await infer(endpoint, x=[[1, 2]])
+    hub.servers["serve-iris"]["user_options"] = {"role": "endpoint", "command": ["python", "app.py"]}
+    hub.response = lambda: web.json_response({"message": "Hello"})
+    with pytest.raises(EndpointError, match="the endpoint iris runs a command; send requests to /user/ada/serve-iris/"):
+        await infer(endpoint, x=[[1, 2]])
+
+
+async def test_an_endpoint_that_was_stopped_is_looked_for_at_each_call(hub, endpoint):
+    await infer(endpoint, x=[[1, 2]])
+    server = hub.servers.pop("serve-iris")
+    hub.response = page(503)
+    for _ in range(2):
+        with pytest.raises(EndpointNotFoundError, match="there is no endpoint 'iris'"):
+            await infer(endpoint, x=[[1, 2]])
+    assert len(hub.sent) == 2
+    hub.servers["serve-iris"] = server
+    hub.response = lambda: web.json_response(ANSWER)
+    assert (await infer(endpoint, x=[[1, 2]])).version == 4
+
+
+async def test_an_endpoint_that_is_starting_is_not_called(hub, endpoint):
+    hub.serves("iris", "iris:3", ready=False)
+    with pytest.raises(EndpointError, match="the endpoint iris is starting or stopping; see `%serve list`"):
+        await infer(endpoint, x=[[1, 2]])
+    assert hub.requests == []
 
 
 @pytest.mark.parametrize(

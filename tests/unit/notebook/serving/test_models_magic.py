@@ -127,3 +127,33 @@ def test_the_manifest_serves_the_version_without_a_login_from_a_claim(store, mag
     assert container["image"] == f"farandole-serving:{__version__}{variant}"
     [mount] = container["volumeMounts"]
     assert {"name": "FARANDOLE_MODELS", "value": mount["mountPath"]} in container["env"]
+
+
+def test_the_inference_service_has_the_name_that_is_given(store, magics, capsys):
+    save(store, accuracy=0.5, name=ModelName(model="3d-net"))
+    magics.serve("3d-net --kserve --name net-3d")
+    manifest = yaml.safe_load(capsys.readouterr().out)
+    assert manifest["metadata"]["name"] == "net-3d"
+    [container] = manifest["spec"]["predictor"]["containers"]
+    assert container["command"][-1] == "3d-net:1"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("", "3d-net"),
+        ("--name 4d", "4d"),
+        ("--name Net", "Net"),
+        ("--name net-", "net-"),
+        (f"--name {'n' * 25}", "n" * 25),
+    ],
+)
+def test_other_names_are_no_names_of_inference_services(store, magics, capsys, options, name):
+    save(store, accuracy=0.5, name=ModelName(model="3d-net"))
+    with pytest.raises(UsageError) as caught:
+        magics.serve(f"3d-net --kserve {options}")
+    assert str(caught.value) == (
+        f"{name!r} cannot be the name of an InferenceService: it begins with a letter, and has 1 to 24 lower-case "
+        "letters, digits and inner hyphens; give another one with `--name`"
+    )
+    assert capsys.readouterr().out == ""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from farandole.exceptions import EndpointError, EndpointNotFoundError, UsageError
+from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNotFoundError, UsageError
 from farandole.models.model import WEIGHTS_FILE, ModelInfo
 from farandole.models.names import ModelName
 from farandole.models.store import ModelStore
@@ -93,6 +93,11 @@ async def test_endpoints_are_listed_with_their_figures(serve, hub):
     ]
 
 
+async def test_an_endpoint_that_does_not_answer_is_listed_without_a_version(serve, hub):
+    hub.response = lambda: web.Response(status=502)
+    assert (await serve("list")).rows == [("iris", "iris", "ready", "-", "-", "-", "/user/ada/serve-iris/")]
+
+
 async def test_the_only_endpoint_needs_no_name(serve, hub, capsys):
     await serve("token --days 0.5")
     assert hub.asked_about == [("serve-iris", {"days": 0.5})]
@@ -112,6 +117,8 @@ async def test_the_only_endpoint_needs_no_name(serve, hub, capsys):
         "endpoint 'iris' is stopped",
     ]
     assert hub.servers == {}
+    # Only the hub knows the names, so no endpoint is asked.
+    assert hub.requests == []
 
 
 async def test_one_of_several_endpoints_is_named(serve, hub, capsys):
@@ -132,7 +139,7 @@ async def test_one_of_several_endpoints_is_named(serve, hub, capsys):
 async def test_a_running_endpoint_is_switched_and_another_one_started(serve, hub, store):
     save(store, accuracy=0.5)
     assert [row[0] for row in (await serve("iris")).rows] == ["iris"]
-    assert hub.requests[-2:] == [
+    assert hub.requests == [
         ("POST", "/user/ada/serve-iris/farandole/version", f"token {TOKEN}"),
         ("GET", "/user/ada/serve-iris/farandole/status", f"token {TOKEN}"),
     ]
@@ -141,6 +148,22 @@ async def test_a_running_endpoint_is_switched_and_another_one_started(serve, hub
     assert hub.asked["serve-flowers"]["user_options"] == {
         "role": "endpoint", "wait": True, "profile": "cpu", "model": "iris:1", "runtime": "onnx",
     }  # fmt: skip
+
+
+async def test_an_endpoint_that_is_starting_is_not_switched(serve, hub, store):
+    save(store, accuracy=0.5)
+    hub.serves("iris", "iris:3", ready=False)
+    with pytest.raises(EndpointError, match="the endpoint iris is starting or stopping; see `%serve list`"):
+        await serve("iris:1")
+    assert (hub.asked, hub.requests) == ({}, [])
+
+
+async def test_an_endpoint_that_runs_a_command_is_not_switched(serve, hub, store):
+    save(store, accuracy=0.5)
+    hub.servers["serve-iris"]["user_options"] = {"role": "endpoint", "command": ["python", "app.py"]}
+    with pytest.raises(EndpointExistsError, match="there is an endpoint 'iris'; stop it with `%serve stop iris`"):
+        await serve("iris:1 --profile cpu")
+    assert (hub.asked, hub.requests) == ({}, [])
 
 
 async def test_a_command_is_split_as_in_a_shell(serve, hub):
@@ -161,6 +184,16 @@ async def test_a_command_is_split_as_in_a_shell(serve, hub):
         ("iris:no", "'no' in 'iris:no' is not a version"),
         ("stp iris", "'stp iris' cannot be the name of a model"),
         ("iris-w2 --name iris-w2 --command app", "leave out iris-w2"),
+        (
+            "iris --profile big",
+            (
+                "there is an endpoint 'iris', and switching its version does not change its server; leave out "
+                "--profile, or stop it first with `%serve stop iris`"
+            ),
+        ),
+        ("flowers --name iris --wait --timeout 0", "leave out --wait --timeout, or stop it first"),
+        ("iris --kserve --profile big --wait", "`%serve --kserve` starts nothing; leave out --profile --wait"),
+        ("iris --kserve --timeout 60", "leave out --timeout"),
         ("--command app --name app-w2", "names of workers end with -w and a number"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from hub.process import local_session
 from images.names import NOTEBOOK, SERVING, SERVING_TORCH, version
 from tests.clients.hosts import url_of
+from tests.clients.kernel import CellError
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks, reached
 from tests.docker.stack import ADMIN
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 CELL_SECONDS = 300.0
 USER, OTHER = "noether", "galois"
+MEMBERS = ("ada", "grace")
+"""Two members of the group ``vision``."""
 SAVE = """
 import torch, farandole as fd
 model = torch.nn.Linear(4, 1, bias=False)
@@ -33,6 +36,7 @@ fd.save_model(model, "small", example=torch.ones(1, 4), onnx=True)
 fd.save_model(model, "whole", example=torch.ones(1, 4))
 """
 """A cell that saves two models, which return the sum of their inputs. Only the first one is exported to ONNX."""
+SAVE_FOR_GROUP = SAVE.replace('"small"', '"vision/shared"').replace('"whole"', '"vision/program"')
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +56,9 @@ def serve(hub: RemoteHub, line: str) -> str:
         return kernel.execute(f"%serve {line}", deadline=CELL_SECONDS)
 
 
-def call(hub: RemoteHub, token: str, name: str = "small") -> requests.Response:
+def call(hub: RemoteHub, token: str, name: str = "small", user: str = USER) -> requests.Response:
     """Request the sum of four numbers from an endpoint, through the proxy."""
-    url = url_of(hub.url, f"/user/{USER}/serve-{name}/v2/models/{name}/infer")
+    url = url_of(hub.url, f"/user/{user}/serve-{name}/v2/models/{name}/infer")
     body = {"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1.0, 2.0, 3.0, 4.0]}]}
     return local_session().post(url, json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
@@ -111,6 +115,24 @@ def test_a_model_without_onnx_is_served_by_the_image_with_torch(stack: Stack) ->
     assert (answer.status_code, answer.json()["outputs"][0]["data"]) == (200, [10.0])
     assert "endpoint 'whole' is stopped" in serve(stack, "stop whole")
     assert not [each for each in stack.containers() if "--serve-whole-" in each]
+
+
+def test_a_group_serves_the_models_of_its_members(stack: Stack) -> None:
+    with stack.kernel(MEMBERS[0]) as kernel:
+        kernel.execute(SAVE_FOR_GROUP, deadline=CELL_SECONDS)
+    user = MEMBERS[1]
+    with stack.kernel(user) as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        with pytest.raises(CellError, match="%models copy vision/program:1"):
+            kernel.execute("%serve vision/program", deadline=CELL_SECONDS)
+        assert "program:1" in kernel.execute("%models copy vision/program:1", deadline=CELL_SECONDS)
+        for served in ("vision/shared", "program"):
+            assert f"{served}:1" in kernel.execute(f"%serve {served}", deadline=CELL_SECONDS)
+            name = served.removeprefix("vision/")
+            token = kernel.execute(f"%serve token {name} --days 1", deadline=CELL_SECONDS).strip()
+            answer = call(stack, token, name, user)
+            assert (answer.status_code, answer.json()["outputs"][0]["data"]) == (200, [10.0])
+            kernel.execute(f"%serve stop {name}", deadline=CELL_SECONDS)
 
 
 def test_a_command_answers_behind_the_login(stack: Stack) -> None:

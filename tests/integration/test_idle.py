@@ -204,16 +204,21 @@ def test_an_endpoint_without_requests_stops_and_one_with_requests_stays(hub, tmp
     token = hub.token_for("una")
     script = tmp_path / "app.py"
     script.write_text(APP)
-    for name in ("called", "idle"):
-        command = ["python", str(script)]
-        Endpoint.start(command=command, name=name, progress=len, hub_url=hub.url, token=token)
 
-    def only_the_called_one_is_left():
-        assert hub.api(token, "GET", "/user/una/serve-called/").status_code == 200
-        return servers(hub, "una", token) == {"serve-called"}
+    def start(name):
+        Endpoint.start(command=["python", str(script)], name=name, progress=len, hub_url=hub.url, token=token)
 
-    # The endpoint that is called has started first, so it would stop first if its requests did not count.
-    wait_until(only_the_called_one_is_left, DEADLINE)
+    with ThreadPoolExecutor() as pool:
+        start("called")
+        starting = pool.submit(start, "idle")
+
+        def only_the_called_one_is_left():
+            assert hub.api(token, "GET", "/user/una/serve-called/").status_code == 200
+            return starting.done() and servers(hub, "una", token) == {"serve-called"}
+
+        # The endpoint that is called has started first, so it would stop first if its requests did not count.
+        wait_until(only_the_called_one_is_left, DEADLINE)
+        starting.result()
     Endpoint("called", hub_url=hub.url, token=token).stop()
 
 

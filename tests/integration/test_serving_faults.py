@@ -20,7 +20,7 @@ from farandole.models.store import ModelStore
 from farandole.ranks.models.save import save_model
 from jupyterhub.slugs import safe_slug
 
-from bench.serving.load import REQUEST, at_a_rate
+from bench.serving.load import REQUEST, Outcome, at_a_rate
 from hub.process import local_session, wait_until
 from tests.clients.hosts import url_of
 from tests.hub import RunningHub, run_hub
@@ -49,6 +49,7 @@ REFUSALS = {404, 503}
 """
 RATE = 200.0
 SWITCHES = 10
+ANSWERED = "farandole_endpoint_requests_total{"
 
 
 @contextmanager
@@ -78,6 +79,17 @@ class Served:
         """Start the endpoint with a version, after the hub has noticed its end."""
         wait_until(lambda: not Endpoint.all(**self._where), ANSWER_SECONDS)
         self._start(version)
+
+    def version(self) -> int:
+        """Return the version that the endpoint serves, once it says so."""
+        found = [0]
+
+        def is_known() -> bool:
+            found.append(self.endpoint.status().version)
+            return found[-1] > 0
+
+        wait_until(is_known, ANSWER_SECONDS)
+        return found[-1]
 
     def switch(self, version: int) -> None:
         self.endpoint.switch(f"constant:{version}", store=self._store)
@@ -172,10 +184,46 @@ def test_each_request_is_answered_or_refused_while_server_and_hub_are_killed(tmp
                     possible = {wanted}
                 before = len(outcomes)
                 wait_until(lambda before=before: RIGHT in outcomes[before:], ANSWER_SECONDS)
-                version = served.endpoint.status().version
+                version = served.version()
                 assert version in possible
         assert set(outcomes) == {RIGHT, REFUSED}
         served.endpoint.stop()
+
+
+def answered(address: str, token: str) -> float:
+    """Return how many requests for inference an endpoint has answered, as its metrics say."""
+    with local_session() as session:
+        text = session.get(f"{address}metrics", headers=headers(token), timeout=30).text
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(ANSWERED))
+
+
+def switch_under_load(served: Served, address: str, count: int) -> list[float]:
+    """Switch each time that another part of ``count`` requests has been answered.
+
+    Return how many requests were answered during each switch.
+    """
+    during = []
+    for number, version in enumerate(islice(cycle((2, 3, 1)), SWITCHES), 1):
+        part = number * count / (SWITCHES + 1)
+        wait_until(lambda part=part: answered(address, served.caller) >= part, count / RATE + ANSWER_SECONDS)
+        before = answered(address, served.caller)
+        served.switch(version)
+        during.append(answered(address, served.caller) - before)
+    return during
+
+
+async def load_until(ended: Callable[[], bool], url: str, count: int, token: str) -> Outcome:
+    """Send ``count`` requests at `RATE`, and more until ``ended`` returns true."""
+    found = await at_a_rate(url, RATE, count, headers(token))
+    while not ended():
+        more = await at_a_rate(url, RATE, int(RATE), headers(token))
+        found = Outcome(
+            found.seconds + more.seconds,
+            found.failed + more.failed,
+            found.mixed + more.mixed,
+            found.versions | more.versions,
+        )
+    return found
 
 
 @pytest.mark.parametrize(
@@ -186,13 +234,13 @@ async def test_all_requests_at_a_rate_are_answered_while_versions_are_switched(h
         served = await asyncio.to_thread(Served, hub, store)
         # The requests go to the server itself, and not through the hub's proxy.
         address = hub.environment_of(USER, "serve-constant")["JUPYTERHUB_SERVICE_URL"]
-        loading = asyncio.create_task(
-            at_a_rate(f"{address}v2/models/constant/infer", RATE, count, headers(served.caller))
-        )
-        for version in islice(cycle((2, 3, 1)), SWITCHES):
-            await asyncio.sleep(count / RATE / (SWITCHES + 1))
-            await asyncio.to_thread(served.switch, version)
-        outcome = await loading
+        async with asyncio.TaskGroup() as group:
+            switching = group.create_task(asyncio.to_thread(switch_under_load, served, address, count))
+            url = f"{address}v2/models/constant/infer"
+            loading = group.create_task(load_until(switching.done, url, count, served.caller))
         await asyncio.to_thread(served.endpoint.stop)
-    assert (outcome.failed, outcome.mixed, len(outcome.seconds)) == ([], 0, count)
+    outcome, during = loading.result(), switching.result()
+    assert (outcome.failed, outcome.mixed) == ([], 0)
+    assert len(outcome.seconds) >= count
     assert outcome.versions == {"1", "2", "3"}
+    assert min(during) > 0, during

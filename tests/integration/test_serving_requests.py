@@ -21,7 +21,7 @@ ONES, NANS = (np.full((1, 4), value, np.float32).tobytes() for value in (1, np.n
 
 @pytest.fixture(scope="module")
 def send(hub):
-    """Send a request to an endpoint that serves version 1 of the model, with the token of its owner.
+    """Send a request to an endpoint that serves version 1 of the model, by default with the token of its owner.
 
     ``length`` is the number of bytes of the JSON, before the binary part.
     """
@@ -32,10 +32,10 @@ def send(hub):
         save_model(Constant(1), "constant", example=torch.ones(1, 4))
         endpoint = Endpoint.start("constant:1", store=ModelStore(), progress=len, hub_url=hub.url, token=token)
 
-    def send(method, path, body=None, length=None):
+    def send(method, path, body=None, length=None, token=token):
         url = url_of(hub.url, f"/user/{USER}/serve-constant/{path}")
         sent = headers(token) | ({} if length is None else {"Inference-Header-Content-Length": str(length)})
-        return local_session().request(method, url, data=body, headers=sent, timeout=30)
+        return local_session().request(method, url, data=body, headers=sent, allow_redirects=False, timeout=30)
 
     yield send
     endpoint.stop()
@@ -109,6 +109,8 @@ def test_a_model_that_returns_nan_is_named(send):
         ("GET", "v2/models/other", (404, "Model with name other does not exist")),
         ("POST", "v2/repository/models/constant/load", (403, "the owner of this endpoint switches versions")),
         ("POST", "v2/repository/models/constant/unload", (403, "the owner of this endpoint switches versions")),
+        ("POST", f"{MODEL}/infer/", (404, '{"error":"Not Found"}')),
+        ("GET", f"{MODEL}/", (404, '{"error":"Not Found"}')),
         ("POST", "v1/models/constant:predict", (400, "answers requests of the Open Inference Protocol (V2)")),
         ("GET", "metrics", (200, 'farandole_endpoint_requests_total{status="')),
     ],
@@ -117,3 +119,22 @@ def test_paths_are_answered(send, method, path, answered):
     assert send("POST", f"{MODEL}/infer", json.dumps(with_data(1, 1, 1, 1))).json()["outputs"][0]["data"] == [1.0]
     answer = send(method, path, json.dumps(with_data(1, 1, 1, 1)) if method == "POST" else None)
     assert (answer.status_code, answered[1] in answer.text) == (answered[0], True), answer.text
+
+
+def counted(send, status):
+    """Return how many requests for inference have been answered with a status, as the endpoint's metrics say."""
+    name = f'farandole_endpoint_requests_total{{status="{status}"}} '
+    return sum(float(line.removeprefix(name)) for line in send("GET", "metrics").text.splitlines() if name in line)
+
+
+@pytest.mark.parametrize(
+    "body", [lambda: b" " * 50_000_000, lambda: iter([b" " * 2**20] * 33)], ids=["with-a-length", "in-chunks"]
+)
+def test_a_body_that_is_too_large_is_refused_and_counted(send, body):
+    before = counted(send, 413)
+    answer = send("POST", f"{MODEL}/infer", body())
+    assert answer.status_code == 413
+    assert "a request may have 32 MiB" in answer.json()["error"]
+    assert send("POST", f"{MODEL}/infer", json.dumps(with_data(1, 1, 1, 1))).status_code == 200
+    assert send("POST", f"{MODEL}/infer", json.dumps(with_data(1, 1, 1, 1)), token="unknown").status_code == 403
+    assert (counted(send, 413), counted(send, 403)) == (before + 1, 0)

@@ -46,10 +46,9 @@ async def serve(model: EndpointModel, store: ModelStore, *, login: bool) -> None
     """Answer requests until a signal ends this process."""
     place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     statistics = Statistics()
-    counted = Counted(JsonBodies(create_app(model, store, statistics.recent)), statistics)
-    limited = BodyLimit(counted)
+    counted = Counted(BodyLimit(JsonBodies(create_app(model, store, statistics.recent))), statistics)
     config = uvicorn.Config(
-        Prefix(_with_login(limited) if login else limited, place.path),
+        Prefix(_with_login(counted) if login else counted, place.path),
         host=place.hostname or "127.0.0.1",
         port=place.port or 80,
         access_log=False,
@@ -65,7 +64,7 @@ async def serve(model: EndpointModel, store: ModelStore, *, login: bool) -> None
             await reporting
 
 
-def _with_login(app: BodyLimit) -> HubLogin:
+def _with_login(app: Counted) -> HubLogin:
     own = f"{os.environ['JUPYTERHUB_USER']}/{os.environ['JUPYTERHUB_SERVER_NAME']}"
     auth = HubAuth(cache_max_age=CACHE_SECONDS)
     owners = {f"servers!server={own}", f"servers!user={os.environ['JUPYTERHUB_USER']}"}

@@ -39,6 +39,8 @@ def create_app(model: EndpointModel, store: ModelStore, statistics: Callable[[],
     models.update(model)
     data_plane = CheckedDataPlane(models)
     application: FastAPI = app
+    # FastAPI would redirect to paths without the endpoint's prefix, which are the hub's.
+    application.router.redirect_slashes = False
     # These routes must come before KServe's routes with the same paths.
     _add_versions(application, model, V2Endpoints(data_plane))
     # KServe's own server listens on all addresses and knows no prefix, so only its routes are used.

@@ -46,7 +46,7 @@ class CommandError(Exception):
 
 
 class AdmittedHandler:
-    """Admits each request, and removes the credentials from what the command receives.
+    """Admits each request, and removes the credentials from what the command receives, and from the log.
 
     jupyter-server-proxy's standalone handler does not check WebSockets, nor whether a page of another origin has sent a
     request with the cookies of the browser's user, and passes on the tokens and cookies of callers, who may be other
@@ -54,6 +54,14 @@ class AdmittedHandler:
     """
 
     _checks: ioloop.PeriodicCallback | None = None
+
+    def __init__(self: Any, application: web.Application, request: HTTPServerRequest, **options: Any) -> None:
+        """Remove tokens from the URL."""
+        # Tornado has already read the arguments, in which JupyterHub finds the token. It logs the URLs of failed
+        # requests, some of which it refuses before it calls `prepare`.
+        request.query = _without_token(request.query)
+        request.uri = "?".join(filter(None, (request.path, request.query)))
+        super().__init__(application, request, **options)  # type: ignore[call-arg]
 
     async def prepare(self: Any) -> None:
         """Answer 403, or redirect browsers to the login, unless the caller may access the endpoint."""
@@ -67,7 +75,6 @@ class AdmittedHandler:
             if not user or not (by_token or _is_own_page(self.request)):
                 raise web.HTTPError(403)
         web.authenticated(lambda _handler: None)(self)
-        self.request.query = _without_token(self.request.query)
 
     async def open(self: Any, *path: str) -> None:
         """Connect a WebSocket to the command."""

@@ -131,10 +131,15 @@ def started(hub, log, command, *, port=1, start_seconds=60):
 
 
 @pytest.fixture(scope="module")
-def url(hub, tmp_path_factory):
+def log(tmp_path_factory):
+    """The file with the log of the endpoint."""
+    return tmp_path_factory.mktemp("command") / "log"
+
+
+@pytest.fixture(scope="module")
+def url(hub, log):
     """The address of an endpoint that runs `SERVER`."""
-    folder = tmp_path_factory.mktemp("command")
-    script, log = folder / "server.py", folder / "log"
+    script = log.with_name("server.py")
     script.write_text(SERVER)
     port = free_port()
     command = [sys.executable, str(script), "{port}", "--path={base_url}/x", *BRACES]
@@ -197,6 +202,25 @@ def test_the_command_gets_no_token_of_a_websocket(url, token):
     seen = connect(url, f"?token={token}&a=1", header=["Sec-Fetch-Mode: websocket"]).recv()
     assert json.loads(seen)["uri"] == "/socket?a=1"
     assert token not in seen
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("PUT", "page", 405), ("PROPFIND", "page", 405), ("GET", "%ff", 400)]
+)
+def test_the_log_of_a_failed_request_has_no_token(url, log, token, method, path, status):
+    answer = httpx.request(method, f"{url}{path}?a=1&token=secret&t%6Fken=secret", headers=bearer(token))
+    assert answer.status_code == status
+    wait_until(lambda: f"{status} {method} {PREFIX}{path}?a=1" in log.read_text(), 20)
+    assert "secret" not in log.read_text()
+
+
+def test_the_log_of_a_refused_request_has_no_token(url, log):
+    FakeHub.tokens["valid"] = [SCOPE]
+    assert httpx.post(f"{url}refused?token=valid").status_code == 403
+    with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+        connect(url, "?token=valid", origin="https://elsewhere.example.org")
+    wait_until(lambda: all(f"403 {one}" in log.read_text() for one in (f"POST {PREFIX}refused", f"GET {PREFIX}so")), 20)
+    assert "token=" not in log.read_text()
 
 
 @pytest.mark.parametrize("headers", [bearer("revoked"), {"Authorization": "Basic YTpi"}, {"Authorization": ""}])

@@ -299,7 +299,8 @@ def test_names_are_checked_before_a_server_is_started(endpoint, store, where):
 
 
 def test_a_user_has_a_largest_number_of_endpoints(endpoint, store, where):
-    others = [Endpoint.start("constant:1", name=f"more-{n}", store=store, progress=len, **where) for n in range(3)]
+    command = ["python", "-m", "http.server", "--bind", "127.0.0.1", "{port}"]
+    others = [Endpoint.start(command=command, name=f"more-{n}", progress=len, **where) for n in range(3)]
     try:
         with pytest.raises(QuotaError, match="You have 4 endpoints and this hub allows 4 for each user"):
             Endpoint.start("constant:1", name="one-more", store=store, progress=len, **where)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 import uvicorn
+import uvloop
 from jupyterhub.services.auth import HubAuth
 
 from farandole.exceptions import FarandoleError
@@ -39,7 +40,7 @@ def main() -> None:
         model = EndpointModel(load(store.find(options.model)))
     except FarandoleError as exc:
         sys.exit(f"{type(exc).__name__}: {exc}")
-    asyncio.run(serve(model, store, login=not options.no_login))
+    uvloop.run(serve(model, store, login=not options.no_login))
 
 
 async def serve(model: EndpointModel, store: ModelStore, *, login: bool) -> None:

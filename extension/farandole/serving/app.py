@@ -17,6 +17,7 @@ from kserve.protocol.rest.v2_endpoints import V2Endpoints
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from timing_asgi import TimingMiddleware
 
 from farandole.exceptions import FarandoleError
 from farandole.models.store import ModelStore
@@ -45,6 +46,8 @@ def create_app(model: EndpointModel, store: ModelStore, statistics: Callable[[],
     _add_versions(application, model, V2Endpoints(data_plane))
     # KServe's own server listens on all addresses and knows no prefix, so only its routes are used.
     RESTServer(APPLICATION, data_plane, _FixedModels(models), http_port=0).create_application()
+    # This middleware looks for the route of each request a second time, and only logs durations.
+    application.user_middleware = [one for one in application.user_middleware if one.cls is not TimingMiddleware]
     application.add_api_route(f"{MANAGEMENT}status", _status(model, statistics), methods=["GET"])
     application.add_api_route(f"{MANAGEMENT}version", _switch(model, store), methods=["POST"])
     # KServe's handlers log a traceback for each wrong request.

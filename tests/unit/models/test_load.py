@@ -12,7 +12,6 @@ import pytest
 import torch
 from farandole.exceptions import ModelDamagedError, ModelError, ModelNotFoundError, UsageError
 from farandole.models.load import load_model
-from farandole.models.store import ModelStore
 from farandole.ranks.models.save import save_model
 from safetensors.torch import save
 from torch import nn
@@ -45,18 +44,12 @@ class Difference(nn.Module):
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
-
-
-@pytest.fixture
-def info(store):
+def info(model_store):
     save_model(nn.Linear(4, 2), "iris", example=torch.ones(1, 4))
-    return store.find("iris")
+    return model_store.find("iris")
 
 
-def test_a_loaded_model_computes_the_same_for_any_batch(store):
+def test_a_loaded_model_computes_the_same_for_any_batch(model_store):
     model = Difference()
     save_model(model, "difference", example=(torch.randn(1, 4), torch.randn(1, 4)))
     loaded = farandole.load_model("difference:1")
@@ -68,7 +61,7 @@ def test_a_loaded_model_computes_the_same_for_any_batch(store):
         torch.testing.assert_close(loaded(second=second, first=first), expected)
 
 
-def test_a_loaded_model_keeps_its_results_and_their_names(store):
+def test_a_loaded_model_keeps_its_results_and_their_names(model_store):
     class Both(nn.Module):
         def forward(self, x):
             return {"sum": x.sum(1), "double": 2 * x}
@@ -79,14 +72,14 @@ def test_a_loaded_model_keeps_its_results_and_their_names(store):
 
 
 @pytest.mark.parametrize("key", ["iris", "iris:latest", "iris:2"])
-def test_a_key_without_a_version_is_the_latest_one(store, info, key):
+def test_a_key_without_a_version_is_the_latest_one(model_store, info, key):
     latest = nn.Linear(4, 2)
     save_model(latest, "iris", example=torch.ones(1, 4))
     x = torch.randn(3, 4)
     torch.testing.assert_close(load_model(key)(x), latest(x).detach())
 
 
-def test_a_loaded_model_is_in_evaluation_mode_on_the_cpu_and_needs_no_gradients(store):
+def test_a_loaded_model_is_in_evaluation_mode_on_the_cpu_and_needs_no_gradients(model_store):
     save_model(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.9)), "iris", example=torch.ones(1, 4))
     loaded = load_model("iris")
     assert isinstance(loaded, nn.Module)
@@ -105,13 +98,13 @@ def test_wrong_arguments_are_named(info, inputs, message):
         load_model("iris")(*inputs)
 
 
-def test_a_version_can_be_removed_while_it_is_loaded(store, info):
+def test_a_version_can_be_removed_while_it_is_loaded(model_store, info):
     loaded = load_model("iris")
-    store.remove("iris:1")
+    model_store.remove("iris:1")
     assert loaded(torch.ones(1, 4)).shape == (1, 2)
 
 
-def test_what_cannot_be_loaded_is_named_with_the_remedy(store, info):
+def test_what_cannot_be_loaded_is_named_with_the_remedy(model_store, info):
     save_model(nn.Linear(1, 1), "plain")
     with pytest.raises(ModelError, match=r"plain:1 was saved without an example, .* or save it with `example=x`"):
         load_model("plain")

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from farandole.exceptions import ModelDamagedError, ModelError, ModelInUseError
-from farandole.models.store import ModelStore
 from farandole.ranks.models.save import save_model
 from farandole.serving.runtimes import TorchRuntime, load
 from torch import nn
@@ -34,21 +33,15 @@ class Touch:
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
-
-
-@pytest.fixture
-def info(store):
+def info(model_store):
     save_model(nn.Linear(4, 2), "iris", example=torch.ones(1, 4))
-    return store.find("iris")
+    return model_store.find("iris")
 
 
-def test_a_loaded_version_computes_what_the_model_computes(store):
+def test_a_loaded_version_computes_what_the_model_computes(model_store):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).eval()
     save_model(model, "iris", example=torch.randn(2, 4))
-    runtime = load(store.find("iris"))
+    runtime = load(model_store.find("iris"))
     inputs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     expected = model(torch.from_numpy(inputs)).detach().numpy()
     np.testing.assert_allclose(runtime.compute({"input": inputs})["output"], expected, rtol=1e-5, atol=1e-6)
@@ -67,7 +60,7 @@ print(json.dumps(runtime.compute({"input": np.array(json.loads(sys.argv[1]), np.
 """
 
 
-def test_a_version_with_onnx_computes_the_same_without_torch(store):
+def test_a_version_with_onnx_computes_the_same_without_torch(model_store):
     """ONNX Runtime is only in the environment of endpoints."""
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)).eval()
     save_model(model, "iris", example=torch.randn(1, 4), onnx=True)
@@ -77,27 +70,27 @@ def test_a_version_with_onnx_computes_the_same_without_torch(store):
     torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), model(inputs).detach())
 
 
-def test_a_loaded_version_is_not_removed(store, info):
+def test_a_loaded_version_is_not_removed(model_store, info):
     runtime = load(info)
     with pytest.raises(ModelInUseError):
-        store.remove("iris:1")
+        model_store.remove("iris:1")
     runtime.close()
-    store.remove("iris:1")
+    model_store.remove("iris:1")
 
 
-def test_a_version_without_an_example_is_not_served(store):
+def test_a_version_without_an_example_is_not_served(model_store):
     save_model(nn.Linear(1, 1), "plain")
     with pytest.raises(ModelError, match=r"plain:1 was saved without an example, so it cannot be served"):
-        load(store.find("plain"))
+        load(model_store.find("plain"))
 
 
-def test_a_damaged_version_is_not_served_and_can_be_removed(store, info):
+def test_a_damaged_version_is_not_served_and_can_be_removed(model_store, info):
     path = info.folder / "weights.safetensors"
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(ModelDamagedError, match=r"weights.safetensors has another content"):
         load(info)
-    store.remove("iris:1")
+    model_store.remove("iris:1")
 
 
 def test_a_version_that_needs_torch_is_named_with_what_its_user_can_do(info, monkeypatch):
@@ -108,7 +101,7 @@ def test_a_version_that_needs_torch_is_named_with_what_its_user_can_do(info, mon
         load(info)
 
 
-def test_no_pickle_is_read(store, info, tmp_path):
+def test_no_pickle_is_read(model_store, info, tmp_path):
     """Plant a pickle where torch would read one. `fd.load_model` has further tests of what programs may contain."""
     planted, content = tmp_path / "executed", io.BytesIO((info.folder / "program.pt2").read_bytes())
     with zipfile.ZipFile(content, "a") as archive, warnings.catch_warnings(action="ignore"):
@@ -116,16 +109,16 @@ def test_no_pickle_is_read(store, info, tmp_path):
         archive.writestr(f"{root}/data/sample_inputs/model.pt", pickle.dumps(Touch(planted)))
     _replace(info, "program.pt2", content.getvalue())
     with pytest.raises(ModelDamagedError, match=r"fd.save_model does not write, and loading it could run any code"):
-        load(store.find("iris"))
+        load(model_store.find("iris"))
     assert not planted.exists()
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "example.json", "program.pt2"])
-def test_a_pickle_in_place_of_a_file_is_not_read(store, info, tmp_path, name):
+def test_a_pickle_in_place_of_a_file_is_not_read(model_store, info, tmp_path, name):
     planted = tmp_path / "executed"
     _replace(info, name, pickle.dumps(Touch(planted)))
     with pytest.raises(ModelError, match=r"^iris:1 (cannot be loaded|is damaged): (?!.*another content)"):
-        load(store.find("iris"))
+        load(model_store.find("iris"))
     assert not planted.exists()
 
 
@@ -151,10 +144,10 @@ def test_a_program_that_others_could_write_is_not_loaded(info):
         TorchRuntime(info)
 
 
-def test_a_failed_load_leaves_the_version_removable(store, info):
+def test_a_failed_load_leaves_the_version_removable(model_store, info):
     shutil.copy(info.folder / "program.pt2", info.folder / "spare")
     (info.folder / "program.pt2").chmod(0o644)
     (info.folder / "program.pt2").write_bytes(b"")
     with pytest.raises(ModelDamagedError):
         TorchRuntime(info)
-    store.remove("iris:1")
+    model_store.remove("iris:1")

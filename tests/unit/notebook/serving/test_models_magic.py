@@ -6,17 +6,10 @@ from farandole import Endpoint, __version__
 from farandole.exceptions import ModelNotFoundError, UsageError
 from farandole.models.model import ONNX_FILE, WEIGHTS_FILE, ModelInfo, TensorInfo
 from farandole.models.names import ModelName
-from farandole.models.store import ModelStore
 from farandole.notebook.serving.magics import ServingMagics
 from IPython.core.interactiveshell import InteractiveShell
 
 IRIS = ModelName(model="iris")
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +20,11 @@ def shell():
 
 
 @pytest.fixture
-def magics(shell, store):
+def magics(shell, model_store):
     return ServingMagics(shell)
 
 
-def save(store, *, accuracy, name=IRIS, files=(WEIGHTS_FILE, ONNX_FILE)):
+def save(model_store, *, accuracy, name=IRIS, files=(WEIGHTS_FILE, ONNX_FILE)):
     inputs = (TensorInfo(name="x", datatype="FP32", shape=(-1, 4)),)
 
     def write(folder):
@@ -41,7 +34,7 @@ def save(store, *, accuracy, name=IRIS, files=(WEIGHTS_FILE, ONNX_FILE)):
             name=name, version=1, folder=folder, created=1.0, metrics={"accuracy": accuracy}, inputs=inputs
         )
 
-    return store.save(name, write)
+    return model_store.save(name, write)
 
 
 def test_without_models_the_list_says_how_to_save_one(magics):
@@ -50,10 +43,10 @@ def test_without_models_the_list_says_how_to_save_one(magics):
     assert listed._repr_html_() == "<p>no models yet; fd.save_model(model, NAME) saves one</p>"
 
 
-def test_versions_are_listed_with_their_metrics_and_inputs(store, magics, set_zone):
+def test_versions_are_listed_with_their_metrics_and_inputs(model_store, magics, set_zone):
     set_zone("UTC")
-    save(store, accuracy=0.5)
-    save(store, accuracy=0.75, name=ModelName(model="other"))
+    save(model_store, accuracy=0.5)
+    save(model_store, accuracy=0.75, name=ModelName(model="other"))
     [head, *rows] = repr(magics.models("list iris")).splitlines()
     assert head.split() == ["model", "saved", "metrics", "inputs", "outputs", "size", "run"]
     [row] = rows
@@ -63,21 +56,21 @@ def test_versions_are_listed_with_their_metrics_and_inputs(store, magics, set_zo
     assert len(repr(magics.models("")).splitlines()) == 3
 
 
-def test_versions_are_compared_by_what_differs(store, magics):
+def test_versions_are_compared_by_what_differs(model_store, magics):
     for accuracy in (0.5, 0.75):
-        save(store, accuracy=accuracy)
+        save(model_store, accuracy=accuracy)
     compared = magics.models("compare iris")
     assert compared.head == ("", "iris:1", "iris:2")
     assert ("accuracy", "0.5", "0.75") in compared.rows
     assert repr(magics.models("compare iris:1 iris:2")) == repr(compared)
 
 
-def test_a_version_is_removed_and_the_others_stay(store, magics, capsys):
+def test_a_version_is_removed_and_the_others_stay(model_store, magics, capsys):
     for accuracy in (0.5, 0.75):
-        save(store, accuracy=accuracy)
+        save(model_store, accuracy=accuracy)
     magics.models("remove iris:1")
     assert capsys.readouterr().out == "iris:1 is removed\n"
-    assert [str(info) for info in store.list()] == ["iris:2"]
+    assert [str(info) for info in model_store.list()] == ["iris:2"]
 
 
 @pytest.mark.parametrize(
@@ -90,15 +83,15 @@ def test_a_version_is_removed_and_the_others_stay(store, magics, capsys):
         ("remve iris:1", UsageError, "remove"),
     ],
 )
-def test_a_wrong_line_is_answered_with_the_remedy(store, magics, line, error, message):
-    save(store, accuracy=0.5)
+def test_a_wrong_line_is_answered_with_the_remedy(model_store, magics, line, error, message):
+    save(model_store, accuracy=0.5)
     with pytest.raises(error) as caught:
         magics.models(line)
     assert message in str(caught.value)
-    assert len(store.list()) == 1
+    assert len(model_store.list()) == 1
 
 
-def test_variables_of_the_notebook_are_replaced_except_in_commands(store, magics, monkeypatch, capsys):
+def test_variables_of_the_notebook_are_replaced_except_in_commands(model_store, magics, monkeypatch, capsys):
     started = []
 
     def start(model, **options):
@@ -111,14 +104,14 @@ def test_variables_of_the_notebook_are_replaced_except_in_commands(store, magics
     with pytest.raises(UsageError, match="started"):
         magics.shell.run_line_magic("serve", '--command "app --port {port}" --name app')
     assert started == [["app", "--port", "{port}"]]
-    save(store, accuracy=0.5)
+    save(model_store, accuracy=0.5)
     magics.shell.run_line_magic("serve", "iris:{version} --kserve")
     assert "farandole/model: iris:1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("files", "variant"), [((WEIGHTS_FILE, ONNX_FILE), ""), ((WEIGHTS_FILE,), "-torch")])
-def test_the_manifest_serves_the_version_without_a_login_from_a_claim(store, magics, capsys, files, variant):
-    save(store, accuracy=0.5, files=files)
+def test_the_manifest_serves_the_version_without_a_login_from_a_claim(model_store, magics, capsys, files, variant):
+    save(model_store, accuracy=0.5, files=files)
     magics.serve("iris:latest --kserve")
     manifest = yaml.safe_load(capsys.readouterr().out)
     assert (manifest["kind"], manifest["metadata"]["name"]) == ("InferenceService", "iris")
@@ -129,8 +122,8 @@ def test_the_manifest_serves_the_version_without_a_login_from_a_claim(store, mag
     assert {"name": "FARANDOLE_MODELS", "value": mount["mountPath"]} in container["env"]
 
 
-def test_the_inference_service_has_the_name_that_is_given(store, magics, capsys):
-    save(store, accuracy=0.5, name=ModelName(model="3d-net"))
+def test_the_inference_service_has_the_name_that_is_given(model_store, magics, capsys):
+    save(model_store, accuracy=0.5, name=ModelName(model="3d-net"))
     magics.serve("3d-net --kserve --name net-3d")
     manifest = yaml.safe_load(capsys.readouterr().out)
     assert manifest["metadata"]["name"] == "net-3d"
@@ -148,8 +141,8 @@ def test_the_inference_service_has_the_name_that_is_given(store, magics, capsys)
         (f"--name {'n' * 25}", "n" * 25),
     ],
 )
-def test_other_names_are_no_names_of_inference_services(store, magics, capsys, options, name):
-    save(store, accuracy=0.5, name=ModelName(model="3d-net"))
+def test_other_names_are_no_names_of_inference_services(model_store, magics, capsys, options, name):
+    save(model_store, accuracy=0.5, name=ModelName(model="3d-net"))
     with pytest.raises(UsageError) as caught:
         magics.serve(f"3d-net --kserve {options}")
     assert str(caught.value) == (

@@ -7,7 +7,6 @@ from aiohttp import web
 from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNotFoundError, UsageError
 from farandole.models.model import WEIGHTS_FILE, ModelInfo
 from farandole.models.names import ModelName
-from farandole.models.store import ModelStore
 from farandole.notebook.serving.magics import ServingMagics
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -47,12 +46,6 @@ class SharingHub(EndpointHub):
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
-
-
-@pytest.fixture
 def hub():
     return SharingHub()
 
@@ -65,7 +58,7 @@ def shell():
 
 
 @pytest.fixture
-async def serve(shell, hub, store, monkeypatch):
+async def serve(shell, hub, model_store, monkeypatch):
     """A function that runs `%serve` with a line, in another thread than the fake hub."""
     magics = ServingMagics(shell)
     async with served(hub.application()) as url:
@@ -136,8 +129,8 @@ async def test_one_of_several_endpoints_is_named(serve, hub, capsys):
     assert [*hub.servers] == ["serve-iris"]
 
 
-async def test_a_running_endpoint_is_switched_and_another_one_started(serve, hub, store):
-    save(store, accuracy=0.5)
+async def test_a_running_endpoint_is_switched_and_another_one_started(serve, hub, model_store):
+    save(model_store, accuracy=0.5)
     assert [row[0] for row in (await serve("iris")).rows] == ["iris"]
     assert hub.requests == [
         ("POST", "/user/ada/serve-iris/farandole/version", f"token {TOKEN}"),
@@ -150,16 +143,16 @@ async def test_a_running_endpoint_is_switched_and_another_one_started(serve, hub
     }  # fmt: skip
 
 
-async def test_an_endpoint_that_is_starting_is_not_switched(serve, hub, store):
-    save(store, accuracy=0.5)
+async def test_an_endpoint_that_is_starting_is_not_switched(serve, hub, model_store):
+    save(model_store, accuracy=0.5)
     hub.serves("iris", "iris:3", ready=False)
     with pytest.raises(EndpointError, match="the endpoint iris is starting or stopping; see `%serve list`"):
         await serve("iris:1")
     assert (hub.asked, hub.requests) == ({}, [])
 
 
-async def test_an_endpoint_that_runs_a_command_is_not_switched(serve, hub, store):
-    save(store, accuracy=0.5)
+async def test_an_endpoint_that_runs_a_command_is_not_switched(serve, hub, model_store):
+    save(model_store, accuracy=0.5)
     hub.servers["serve-iris"]["user_options"] = {"role": "endpoint", "command": ["python", "app.py"]}
     with pytest.raises(EndpointExistsError, match="there is an endpoint 'iris'; stop it with `%serve stop iris`"):
         await serve("iris:1 --profile cpu")
@@ -205,13 +198,13 @@ async def test_a_wrong_line_is_answered_with_the_remedy_and_changes_nothing(serv
 
 
 @pytest.mark.parametrize("line", ["plain", "plain:1 --kserve", "plain --name iris"])
-async def test_a_model_without_an_example_is_not_served(serve, hub, store, capsys, line):
+async def test_a_model_without_an_example_is_not_served(serve, hub, model_store, capsys, line):
     def write(folder):
         (folder / WEIGHTS_FILE).write_bytes(b"weights")
         return ModelInfo(name=plain, version=1, folder=folder, created=1.0)
 
     plain = ModelName(model="plain")
-    store.save(plain, write)
+    model_store.save(plain, write)
     with pytest.raises(EndpointError, match="was saved without an example, so it cannot be served; save it with `exam"):
         await serve(line)
     assert (hub.asked, capsys.readouterr().out) == ({}, "")

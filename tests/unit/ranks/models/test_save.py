@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from farandole.exceptions import ModelError, UsageError
-from farandole.models.store import ModelStore, verify
+from farandole.models.store import verify
 from farandole.ranks import run
 from farandole.ranks.models.save import _copy, save_model
 from farandole.runs.store import RunStore
@@ -41,12 +41,6 @@ class TwoInputs(nn.Module):
         return {"sum": first + second, "larger": first > second}
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
-
-
 def loaded(info):
     program = torch.export.load(info.folder / "program.pt2")
     weights = load_file(info.folder / "weights.safetensors")
@@ -57,12 +51,12 @@ def loaded(info):
     return program.module()
 
 
-def test_the_exported_program_computes_the_same_for_any_batch(store):
+def test_the_exported_program_computes_the_same_for_any_batch(model_store):
     model = Recurrent()
     assert (
         save_model(model, "typhoon", example=torch.randn(1, 8, 5), metrics={"error": torch.tensor(0.5)}) == "typhoon:1"
     )
-    info = store.find("typhoon")
+    info = model_store.find("typhoon")
     verify(info)
     assert [str(one) for one in (*info.inputs, *info.outputs)] == ["tracks: FP32 [-1, 8, 5]", "output: FP32 [-1, 2]"]
     assert (info.metrics, info.versions["torch"]) == ({"error": 0.5}, torch.__version__)
@@ -72,9 +66,9 @@ def test_the_exported_program_computes_the_same_for_any_batch(store):
     assert model.training
 
 
-def test_no_file_is_a_pickle(store):
+def test_no_file_is_a_pickle(model_store):
     save_model(Recurrent(), "typhoon", example=torch.randn(2, 8, 5))
-    folder = store.find("typhoon").folder
+    folder = model_store.find("typhoon").folder
     with zipfile.ZipFile(folder / "program.pt2") as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     contents |= {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -91,9 +85,9 @@ def is_pickle(content):
         return False
 
 
-def test_several_inputs_and_outputs_keep_their_names(store):
+def test_several_inputs_and_outputs_keep_their_names(model_store):
     save_model(TwoInputs(), "pair", example={"first": torch.ones(3, 2), "second": torch.zeros(3, 2)})
-    info = store.find("pair")
+    info = model_store.find("pair")
     assert [str(one) for one in info.inputs] == ["first: FP32 [-1, 2]", "second: FP32 [-1, 2]"]
     assert [str(one) for one in info.outputs] == ["sum: FP32 [-1, 2]", "larger: BOOL [-1, 2]"]
     request = json.loads((info.folder / "example.json").read_text())
@@ -122,13 +116,13 @@ MIXED = {
 
 @pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("rows", [1, 3])
-def test_requests_are_not_computed_together_if_rows_depend_on_each_other(store, name, rows):
+def test_requests_are_not_computed_together_if_rows_depend_on_each_other(model_store, name, rows):
     save_model(forwards(MIXED[name]), "mixed", example=torch.arange(rows * 4.0).reshape(rows, 4))
-    info = store.find("mixed")
+    info = model_store.find("mixed")
     assert [one.shape[0] for one in (*info.inputs, *info.outputs)] == [rows, rows]
 
 
-def test_requests_are_not_computed_together_if_the_batch_is_another_dimension(store):
+def test_requests_are_not_computed_together_if_the_batch_is_another_dimension(model_store):
     class WithState(nn.Module):
         def __init__(self):
             super().__init__()
@@ -139,12 +133,12 @@ def test_requests_are_not_computed_together_if_the_batch_is_another_dimension(st
             return found, hidden
 
     save_model(WithState(), "state", example=torch.randn(2, 8, 5))
-    info = store.find("state")
+    info = model_store.find("state")
     assert [str(one) for one in info.inputs] == ["x: FP32 [2, 8, 5]"]
     assert [str(one) for one in info.outputs] == ["output_0: FP32 [2, 8, 3]", "output_1: FP32 [1, 2, 3]"]
 
 
-def test_requests_are_not_computed_together_if_the_first_dimension_is_the_time(store):
+def test_requests_are_not_computed_together_if_the_first_dimension_is_the_time(model_store):
     class TimeFirst(nn.Module):
         def __init__(self):
             super().__init__()
@@ -154,7 +148,7 @@ def test_requests_are_not_computed_together_if_the_first_dimension_is_the_time(s
             return self.lstm(x)[0]
 
     save_model(TimeFirst(), "time", example=torch.randn(8, 2, 5))
-    assert [str(one) for one in store.find("time").outputs] == ["output: FP32 [8, 2, 3]"]
+    assert [str(one) for one in model_store.find("time").outputs] == ["output: FP32 [8, 2, 3]"]
 
 
 ROWS = {
@@ -169,43 +163,43 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_requests_are_computed_together_if_each_row_is_computed_alone(store, name):
+def test_requests_are_computed_together_if_each_row_is_computed_alone(model_store, name):
     model, example = ROWS[name]
     before = example.clone()
     save_model(model, "rows", example=example)
     assert example.equal(before)
-    info = store.find("rows")
+    info = model_store.find("rows")
     assert [one.shape[0] for one in (*info.inputs, *info.outputs)] == [-1, -1]
 
 
-def test_a_model_for_one_size_of_batch_keeps_it(store):
+def test_a_model_for_one_size_of_batch_keeps_it(model_store):
     model = forwards(lambda x: x.reshape(3, 4) @ torch.ones(4, 1))
     example = torch.randn(3, 4)
     save_model(model, "fixed", example=example)
-    info = store.find("fixed")
+    info = model_store.find("fixed")
     assert [str(one) for one in info.inputs] == ["x: FP32 [3, 4]"]
     runtime = load(info)
     np.testing.assert_allclose(runtime.compute({"x": example.numpy()})["output"], model(example), rtol=1e-6)
     runtime.close()
 
 
-def test_a_model_without_an_example_has_only_parameters(store):
+def test_a_model_without_an_example_has_only_parameters(model_store):
     save_model(nn.Linear(2, 2), "plain")
-    info = store.find("plain")
+    info = model_store.find("plain")
     assert (set(info.files), info.inputs) == ({"weights.safetensors"}, ())
 
 
-def test_parameters_that_share_memory_are_saved(store):
+def test_parameters_that_share_memory_are_saved(model_store):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
     save_model(model, "tied", example=torch.randn(2, 4))
     x = torch.randn(5, 4)
-    torch.testing.assert_close(loaded(store.find("tied"))(input=x), model(x))
+    torch.testing.assert_close(loaded(model_store.find("tied"))(input=x), model(x))
     copied = _copy(model)
     assert copied[1].weight is copied[0].weight is not model[0].weight
 
 
-def test_parameters_are_not_copied_on_their_device(store):
+def test_parameters_are_not_copied_on_their_device(model_store):
     """Copies of the parameters and buffers of a large model would exhaust the memory of a GPU."""
 
     class OnGpu(nn.Parameter):
@@ -216,7 +210,7 @@ def test_parameters_are_not_copied_on_their_device(store):
     model.weight = OnGpu(torch.ones(4), requires_grad=False)
     model.running_mean = torch.full((4,), 2.0, requires_grad=True) * 1.5  # only a leaf could be copied deeply
     save_model(model, "large")
-    weights = load_file(store.find("large").folder / "weights.safetensors")
+    weights = load_file(model_store.find("large").folder / "weights.safetensors")
     assert (weights["weight"].tolist(), weights["running_mean"].tolist()) == ([1.0] * 4, [3.0] * 4)
 
 
@@ -230,17 +224,17 @@ def test_parameters_are_not_copied_on_their_device(store):
         (torch.ones(2, 4, dtype=torch.complex64), "'input' has the type torch.complex64"),
     ],
 )
-def test_an_example_that_does_not_match_is_refused(store, example, message):
+def test_an_example_that_does_not_match_is_refused(model_store, example, message):
     with pytest.raises(UsageError, match=message):
         save_model(nn.Linear(4, 2), "iris", example=example)
-    assert store.names() == []
+    assert model_store.names() == []
 
 
-def test_a_model_that_cannot_be_exported_is_named_with_the_remedy(store):
+def test_a_model_that_cannot_be_exported_is_named_with_the_remedy(model_store):
     branches = forwards(lambda x: x + 1 if x.sum().item() > 0 else x - 1)
     with pytest.raises(ModelError, match=r"cannot be exported: .*Save it without `example`"):
         save_model(branches, "branches", example=torch.ones(2, 2))
-    assert store.names() == []
+    assert model_store.names() == []
 
 
 OPERATORS = {
@@ -251,12 +245,12 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_an_operator_that_has_no_form_in_onnx_is_named(store, operator):
+def test_an_operator_that_has_no_form_in_onnx_is_named(model_store, operator):
     with pytest.raises(
         ModelError, match=rf"cannot be exported to ONNX: .*\b{operator}\b.* Save it without `onnx=True`"
     ):
         save_model(forwards(OPERATORS[operator]), "iris", example=torch.rand(2, 4), onnx=True)
-    assert store.names() == []
+    assert model_store.names() == []
     save_model(forwards(OPERATORS[operator]), "iris", example=torch.rand(2, 4))
 
 
@@ -291,31 +285,31 @@ save(65_000, nn.Sequential(nn.Linear(8000, 2), *[nn.ReLU()] * 30), example=torch
 """
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(store):
+def test_a_full_disk_is_named_and_leaves_nothing(model_store):
     """The limits are reached by the files of the parameters, of the program and of ONNX."""
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
         assert re.search(r"iris could not be saved in .*: .*File too large.*\. Nothing was stored; make room", line)
-    assert list((store.folder / "iris").iterdir()) == []
+    assert list((model_store.folder / "iris").iterdir()) == []
 
 
-def test_a_model_has_the_commit_at_the_start_of_its_run(store, tmp_path, monkeypatch):
+def test_a_model_has_the_commit_at_the_start_of_its_run(model_store, tmp_path, monkeypatch):
     for words in ("init -q", "-c user.name=t -c user.email=t@t commit -q --allow-empty -m one"):
         subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
     begun = RunStore(tmp_path / "runs").create(code="x", backend="none", size=1, workers=["w"], cwd=tmp_path)
     begun.let_go()
     monkeypatch.setattr(run.current(), "folder", begun.folder)
     save_model(nn.Linear(1, 1), "iris")
-    assert store.find("iris").git.removesuffix("-dirty") == begun.info.git["commit"]
+    assert model_store.find("iris").git.removesuffix("-dirty") == begun.info.git["commit"]
     # The folder of the run may be on another machine.
     monkeypatch.setattr(run.current(), "folder", tmp_path / "elsewhere")
     save_model(nn.Linear(1, 1), "iris")
-    assert store.find("iris").git == ""
+    assert model_store.find("iris").git == ""
 
 
-def test_results_must_be_tensors(store):
+def test_results_must_be_tensors(model_store):
     class Text(nn.Module):
         def forward(self, x):
             return {"label": "a"}
@@ -326,30 +320,30 @@ def test_results_must_be_tensors(store):
 
 @pytest.mark.parametrize("metrics", [{"a": "x"}, {"a": float("nan")}, {"a": torch.ones(2)}])
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_metrics_are_finite_numbers_on_all_ranks(store, metrics, rank, monkeypatch):
+def test_metrics_are_finite_numbers_on_all_ranks(model_store, metrics, rank, monkeypatch):
     monkeypatch.setenv("FARANDOLE_RANK", rank)
     with pytest.raises(UsageError, match="metrics are finite numbers"):
         save_model(nn.Linear(1, 1), "iris", metrics=metrics)
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_a_group_that_does_not_exist_is_refused_on_all_ranks(store, rank, monkeypatch):
+def test_a_group_that_does_not_exist_is_refused_on_all_ranks(model_store, rank, monkeypatch):
     monkeypatch.setenv("FARANDOLE_RANK", rank)
     with pytest.raises(UsageError, match="there is no group 'nobodys-group' here"):
         save_model(nn.Linear(1, 1), "nobodys-group/iris")
 
 
-def test_what_describes_the_data_becomes_text(store):
+def test_what_describes_the_data_becomes_text(model_store):
     save_model(nn.Linear(1, 1), "iris", data=20261128)
-    assert store.find("iris").data == "20261128"
+    assert model_store.find("iris").data == "20261128"
 
 
-def test_other_ranks_save_nothing(store, monkeypatch):
+def test_other_ranks_save_nothing(model_store, monkeypatch):
     monkeypatch.setenv("FARANDOLE_RANK", "1")
     assert save_model(nn.Linear(1, 1), "iris") is None
-    assert store.names() == []
+    assert model_store.names() == []
 
 
-def test_only_modules_are_saved(store):
+def test_only_modules_are_saved(model_store):
     with pytest.raises(UsageError, match=r"saves a torch.nn.Module, not a str"):
         save_model("iris", "iris")

@@ -2,18 +2,11 @@
 
 import pytest
 import torch
-from farandole.models.store import ModelStore
 from farandole.ranks.models.variables import save_variable
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
 OPTIONS = {"git": "c0ffee", "metrics": {"accuracy": 0.5}, "data": "v1", "onnx": False}
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +19,9 @@ def shell():
 
 
 @pytest.mark.parametrize(("example", "inputs"), [("", []), ("x", ["input: FP32 [-1, 4]"])])
-def test_the_model_in_a_variable_is_saved(store, example, inputs):
+def test_the_model_in_a_variable_is_saved(model_store, example, inputs):
     assert save_variable("model", "iris", "20261128-1", example, OPTIONS) == {"saved": "iris:1"}
-    info = store.find("iris")
+    info = model_store.find("iris")
     assert (info.run, info.git, info.metrics, info.data) == ("20261128-1", "c0ffee", {"accuracy": 0.5}, "v1")
     assert [str(one) for one in info.inputs] == inputs
 
@@ -42,6 +35,6 @@ def test_the_model_in_a_variable_is_saved(store, example, inputs):
         ("model", "wrong", "the model does not accept its example"),
     ],
 )
-def test_the_reason_is_returned_if_nothing_is_saved(store, model, example, reason):
+def test_the_reason_is_returned_if_nothing_is_saved(model_store, model, example, reason):
     assert save_variable(model, "iris", "20261128-1", example, OPTIONS)["error"].startswith(reason)
-    assert store.names() == []
+    assert model_store.names() == []

@@ -7,7 +7,6 @@ import pytest
 from aiohttp import web
 from farandole.models.model import ModelInfo
 from farandole.models.names import parse_name
-from farandole.models.store import ModelStore
 from farandole.server.panel import wire, wire_hub, wire_routes
 from farandole.server.panel.routes.endpoints import MOST_SHOWN, readable
 
@@ -58,18 +57,12 @@ def hub():
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
-    return ModelStore()
-
-
-@pytest.fixture
-async def server(tmp_path, monkeypatch, hub, store):
+async def server(tmp_path, monkeypatch, hub, model_store):
     async with panel_server(tmp_path, monkeypatch, hub) as server:
         yield server
 
 
-def save(store, name="iris", example=None, versions=3):
+def save(model_store, name="iris", example=None, versions=3):
     """Save versions of a model, each with the same example."""
 
     def write(folder):
@@ -79,7 +72,7 @@ def save(store, name="iris", example=None, versions=3):
         return ModelInfo(name=parse_name(name), version=1, folder=folder, created=1.0)
 
     for _ in range(versions):
-        store.save(parse_name(name), write)
+        model_store.save(parse_name(name), write)
 
 
 async def endpoints(server):
@@ -161,8 +154,8 @@ async def test_known_endpoints_stay_while_the_hub_is_away(server, hub):
         assert (found["name"], found["errors"]) == ("iris", None)
 
 
-async def test_the_example_of_the_served_version_is_shown_with_a_line_for_each_tensor(server, hub, store):
-    save(store, example=REQUEST)
+async def test_the_example_of_the_served_version_is_shown_with_a_line_for_each_tensor(server, hub, model_store):
+    save(model_store, example=REQUEST)
     hub.serves("iris")
     found = await server.ask("GET", "endpoints/iris/example")
     assert misfit(found, wire_routes.EndpointRequest) is None
@@ -171,10 +164,10 @@ async def test_the_example_of_the_served_version_is_shown_with_a_line_for_each_t
     assert hub.called == []
 
 
-async def test_the_example_is_that_of_the_version_not_of_the_latest(server, hub, store):
-    save(store, example={"inputs": []}, versions=2)
-    save(store, example=REQUEST, versions=1)
-    save(store, example={"inputs": []}, versions=1)
+async def test_the_example_is_that_of_the_version_not_of_the_latest(server, hub, model_store):
+    save(model_store, example={"inputs": []}, versions=2)
+    save(model_store, example=REQUEST, versions=1)
+    save(model_store, example={"inputs": []}, versions=1)
     hub.serves("iris")
     assert json.loads((await server.ask("GET", "endpoints/iris/example"))["request"]) == REQUEST
     hub.status = None
@@ -201,9 +194,9 @@ async def test_a_model_of_a_group_is_called_without_the_groups_name(server, hub)
     assert hub.called == [("/user/ada/serve-cells/v2/models/cells/infer", f"token {TOKEN}", {})]
 
 
-async def test_an_example_and_an_answer_may_be_too_large_for_a_page(server, hub, store):
+async def test_an_example_and_an_answer_may_be_too_large_for_a_page(server, hub, model_store):
     large = {"inputs": [{**TENSOR, "shape": [1, MOST_SHOWN], "data": [0.0] * MOST_SHOWN}]}
-    save(store, example=large)
+    save(model_store, example=large)
     hub.serves("iris")
     hub.answered = (200, {"outputs": large["inputs"]})
     assert await server.ask("GET", "endpoints/iris/example") == {"request": None}
@@ -213,9 +206,9 @@ async def test_an_example_and_an_answer_may_be_too_large_for_a_page(server, hub,
     assert answer["answer"] == readable({"outputs": large["inputs"]})[:MOST_SHOWN]
 
 
-async def test_the_longest_example_that_is_shown_can_be_sent_back(server, hub, store):
+async def test_the_longest_example_that_is_shown_can_be_sent_back(server, hub, model_store):
     data = [0.0] * ((MOST_SHOWN - len(readable(REQUEST))) // len(", 0.0"))
-    save(store, example={"inputs": [{**TENSOR, "data": data}]})
+    save(model_store, example={"inputs": [{**TENSOR, "data": data}]})
     hub.serves("iris")
     found = await server.ask("GET", "endpoints/iris/example")
     assert len(found["request"]) > MOST_SHOWN - 20
@@ -284,9 +277,9 @@ async def test_an_endpoint_that_runs_a_command_has_no_example_and_gets_no_reques
         (..., 404, "there is no model 'iris'"),
     ],
 )
-async def test_an_example_that_is_not_there_is_named(server, hub, store, example, status, message):
+async def test_an_example_that_is_not_there_is_named(server, hub, model_store, example, status, message):
     if example is not ...:
-        save(store, example=example)
+        save(model_store, example=example)
     hub.serves("iris")
     for method, path in (("GET", "example"), ("POST", "infer")):
         refused = await server.ask(method, f"endpoints/iris/{path}", status, json={"request": None})
@@ -307,7 +300,7 @@ async def test_an_endpoint_is_stopped_and_then_gone(server, hub):
     assert "there is no endpoint 'iris'; running: other" in refused["message"]
 
 
-async def test_without_a_hub_there_are_no_endpoints(tmp_path, monkeypatch, store):
+async def test_without_a_hub_there_are_no_endpoints(tmp_path, monkeypatch, model_store):
     async with panel_server(tmp_path, monkeypatch) as server:
         assert await endpoints(server) == []
         refused = await server.ask("DELETE", "endpoints/iris", 404)

@@ -40,6 +40,7 @@ NOT_FOR_USERS = {
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
     "extension/farandole/cli/credentials.py": {"raise ValueError(": PART},
+    "extension/farandole/models/folders.py": {"raise OSError(": PART},
     "extension/farandole/models/model.py": {"raise ValueError(": PART},
     "extension/farandole/notebook/arguments.py": {
         'raise UsageError(f"{exc}.{similar_option': "IPython writes its message",

@@ -16,6 +16,8 @@ MODULES = (
     "jupyter_server_proxy",
     "farandole.server.tensorboard.entry",
     "farandole.notebook.magics",
+    "onnxscript",
+    "safetensors.torch",
 )
 
 

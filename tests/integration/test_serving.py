@@ -29,7 +29,7 @@ from hub.process import local_session, wait_until
 from tests.clients.hosts import url_of
 
 USER = "ida"
-EXPIRES_SECONDS, REVOKED_SECONDS = 4, 10.0
+EXPIRES_SECONDS, REVOKED_SECONDS = 6, 10.0
 ANSWER_SECONDS = 60.0
 APP = """
 import http.server, os

@@ -16,7 +16,7 @@ from torch import nn
 
 from farandole.exceptions import ModelDamagedError, ModelError
 from farandole.models.model import PROGRAM_FILE, WEIGHTS_FILE, ModelInfo
-from farandole.reading import other_writer
+from farandole.models.trust import check_writers
 
 SAMPLE_INPUTS = "data/sample_inputs/model.pt"
 """A pickle, unless it is empty, as `fd.save_model` writes it."""
@@ -66,12 +66,7 @@ def load_program(info: ModelInfo) -> LoadedModel:
         ModelDamagedError: the program contains what `fd.save_model` does not write.
         ModelError: other users can write the program.
     """
-    if fault := other_writer(info.folder):
-        raise ModelError(
-            f"{info} is not loaded, because other users may have written it and loading it runs their code: {fault}. "
-            f"If you trust them, copy it to your own store with `%models copy {info}`. An endpoint also serves it if "
-            "it is saved with `onnx=True`, because ONNX runs no code."
-        )
+    check_writers(info)
     program = torch.export.load(_checked_archive(info))
     weights = load_file(info.folder / WEIGHTS_FILE)
     for name, old in program.state_dict.items():

@@ -15,6 +15,7 @@ from farandole.exceptions import EndpointError, EndpointExistsError, UsageError
 from farandole.models.model import NUMPY_TYPES, ONNX_FILE, ModelInfo
 from farandole.models.names import NAME
 from farandole.models.store import ModelStore, verify
+from farandole.models.trust import check_writers
 from farandole.reading import printable
 
 T = TypeVar("T")
@@ -257,6 +258,8 @@ def servable(store: ModelStore, key: str) -> ModelInfo:
     info = store.find(key)
     if not info.inputs:
         raise EndpointError(f"{info} was saved without an example, so it cannot be served; save it with `example=x`")
+    if ONNX_FILE not in info.files:
+        check_writers(info)
     verify(info)
     return info
 

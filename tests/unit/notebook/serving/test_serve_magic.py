@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNotFoundError, UsageError
-from farandole.models.model import WEIGHTS_FILE, ModelInfo
+from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNotFoundError, ModelError, UsageError
+from farandole.models.model import PROGRAM_FILE, WEIGHTS_FILE, ModelInfo
 from farandole.models.names import ModelName
 from farandole.notebook.serving.magics import ServingMagics
 from IPython.core.interactiveshell import InteractiveShell
@@ -208,6 +208,16 @@ async def test_a_model_without_an_example_is_not_served(serve, hub, model_store,
     with pytest.raises(EndpointError, match="was saved without an example, so it cannot be served; save it with `exam"):
         await serve(line)
     assert (hub.asked, capsys.readouterr().out) == ({}, "")
+
+
+async def test_a_program_that_others_can_write_is_refused_before_a_server_starts(serve, hub, model_store):
+    save(model_store, accuracy=0.5, files=(WEIGHTS_FILE, PROGRAM_FILE)).folder.chmod(0o777)
+    with pytest.raises(ModelError, match="other users may have written it .* copy it to your own store"):
+        await serve("iris --name flowers")
+    assert hub.asked == {}
+    save(model_store, accuracy=0.5).folder.chmod(0o777)
+    await serve("iris --name flowers")
+    assert hub.asked["serve-flowers"]["user_options"]["model"] == "iris:2"
 
 
 @pytest.mark.parametrize(

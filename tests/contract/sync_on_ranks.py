@@ -258,7 +258,10 @@ def asynchronous_ranks_learn() -> None:
 
 
 def auto_chooses_the_same_mode_on_all_ranks() -> None:
-    """Train beyond the trial. All ranks have equal parameters afterwards."""
+    """Train beyond the trial. All ranks have equal parameters afterwards, and no step is lost.
+
+    The mode depends on the speed of this machine, and so does the rounding. One step changes the mean by 0.05 or more.
+    """
     parameter = nn.Parameter(torch.zeros(1000))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     _, optimizer, _ = fd.prepare(nn.ParameterList([parameter]), optimizer, sync=fd.sync.auto())
@@ -267,9 +270,8 @@ def auto_chooses_the_same_mode_on_all_ranks() -> None:
         optimizer.step()
     fd.sync.finish(optimizer)
     assert equal_on_all_ranks([parameter])
-    torch.testing.assert_close(
-        parameter.detach(), torch.full((1000,), -5.0 * (fd.size() - 1) / 2), rtol=1e-4, atol=1e-4
-    )
+    mean = -5.0 * (fd.size() - 1) / 2
+    torch.testing.assert_close(parameter.detach(), torch.full((1000,), mean), rtol=0, atol=0.01)
 
 
 def survives_the_parameter_server(folder: Path) -> None:

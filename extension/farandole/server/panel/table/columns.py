@@ -18,7 +18,7 @@ from farandole.server.panel.table.values import PARTS, SeriesValues
 from farandole.server.panel.wire_routes import ConfigValue
 
 FIELDS = "name", "status", "started", "size", "cluster"
-SERIES = re.compile(r"series\.(.+)\.(last|lowest|highest)", re.DOTALL)
+SERIES = re.compile(r"series\.(.*)\.(last|lowest|highest)", re.DOTALL)
 CONFIG = "config."
 SHOWN_SERIES, SHOWN_CONFIG = 4, 8
 """How many series and hyper-parameters have columns that each page of the table contains."""

@@ -249,6 +249,14 @@ def test_the_best_value_of_a_view_is_no_mean(table, runs):
         assert cells(page(table)) == series_cells(1.5, lowest, highest)
 
 
+def test_a_series_without_a_name_has_columns(table, runs):
+    write_run(runs, GOOD)
+    other = write_run(runs, "20260101-000002-aaaa")
+    (other / VIEW).write_text(view(other.name, **{"": [5.0]}))
+    assert cells(page(table)) == {**series_cells(None, None, None, "loss"), **series_cells(5.0, 5.0, 5.0, "")}
+    assert ids(page(table, sort="series..last", descending=False)) == [other.name, GOOD]
+
+
 def test_rows_are_sorted_by_disk_use(table, runs):
     some_runs(runs)
     (runs / "20260101-000001-aaaa" / "large").write_bytes(bytes(100_000))

@@ -258,9 +258,10 @@ def asynchronous_ranks_learn() -> None:
 
 
 def auto_chooses_the_same_mode_on_all_ranks() -> None:
-    """Train beyond the trial. All ranks have equal parameters afterwards, and no step is lost.
+    """Train for more steps than the trial. The parameters are then equal on all ranks and include all gradients.
 
-    The mode depends on the speed of this machine, and so does the rounding. One step changes the mean by 0.05 or more.
+    The tolerance allows for the rounding of the mode, which depends on the machine. A missing step would change the
+    parameters by at least 0.05.
     """
     parameter = nn.Parameter(torch.zeros(1000))
     optimizer = torch.optim.SGD([parameter], lr=0.1)

@@ -153,3 +153,11 @@ class ModelDamagedError(ModelError):
 
 class ModelInUseError(ModelError):
     """Raised when a model cannot be removed because a server serves it."""
+
+
+class RegistryError(FarandoleError):
+    """Raised when a registry of images does not answer, or refuses a request. The message contains the reason."""
+
+
+class RegistryDeniedError(RegistryError):
+    """Raised when a registry asks for a login, or does not let the user do something."""

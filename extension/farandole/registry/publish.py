@@ -1,0 +1,85 @@
+"""Puts versions of models into registries, as images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from farandole.exceptions import RegistryError
+from farandole.models.model import ModelInfo
+from farandole.registry.client import Registry, digest_of
+from farandole.registry.image import Base, ModelImage
+from farandole.registry.layer import pieces
+from farandole.registry.reference import Reference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """An image in a registry.
+
+    Attributes:
+        reference: its name, with its tag and its digest.
+        sent: the bytes that were uploaded for the model.
+        base_sent: the bytes that were uploaded for the serving image, which the registry did not have.
+    """
+
+    reference: Reference
+    sent: int
+    base_sent: int
+
+
+def publish(info: ModelInfo, target: Reference, base: Reference, *, login: tuple[str, str] | None = None) -> Published:
+    """Publish a version. The tag appears last, so an upload that breaks off leaves nothing that can be seen.
+
+    Args:
+        info: the version.
+        target: the image. Without a tag, the version is the tag.
+        base: the serving image.
+        login: the user and the password for the registry of the image, or None for the login of ``docker login``.
+
+    Raises:
+        RegistryDeniedError: the registry does not let this user write there.
+        RegistryError: the registry does not answer, or has another image with this tag.
+        ModelDamagedError: the files cannot be read.
+        UsageError: the serving image cannot compute the model.
+    """
+    target = replace(target, tag=target.tag or str(info.version), digest="")
+    registry = Registry.of(target, login)
+    is_here = (base.host, base.scheme) == (target.host, target.scheme)
+    image = ModelImage.make(info, Base.find(base, registry if is_here else Registry.of(base)))
+    named = replace(target, digest=image.manifest.digest)
+    if _has_tag(registry, named):
+        return Published(reference=named, sent=0, base_sent=0)
+    for layer in image.base.layers:
+        _copy_layer(layer, image.base, registry, target.repository)
+    base_sent = registry.sent
+    if not registry.has_blob(target.repository, image.layer.digest):
+        registry.upload(target.repository, image.layer.digest, image.layer.size, pieces(info))
+    registry.upload(target.repository, digest_of(image.config), len(image.config), iter([image.config]))
+    registry.put_manifest(target.repository, target.tag, image.manifest)
+    if not _has_tag(registry, named):
+        raise RegistryError(f"{target} was removed while it was published.")
+    return Published(reference=named, sent=registry.sent - base_sent, base_sent=base_sent)
+
+
+def _has_tag(registry: Registry, named: Reference) -> bool:
+    """Return whether the registry has an image. Raises RegistryError if another one has its tag."""
+    found = registry.manifest(named.repository, named.tag)
+    if found is not None and found.digest != named.digest:
+        raise RegistryError(
+            f"{named.host}/{named.repository}:{named.tag} is another image already ({found.digest}); nothing is "
+            "changed. Publish with another tag, such as "
+            f"{named.host}/{named.repository}:{named.tag}-2."
+        )
+    return found is not None
+
+
+def _copy_layer(layer: dict[str, Any], base: Base, registry: Registry, repository: str) -> None:
+    """Let a repository have a layer of the serving image, without a transfer if the registry has it already."""
+    digest = layer["digest"]
+    if registry.has_blob(repository, digest):
+        return
+    if registry is base.registry and registry.mount(repository, digest, base.reference.repository):
+        return
+    content = base.registry.blob(base.reference.repository, digest, layer["size"])
+    registry.upload(repository, digest, layer["size"], content)

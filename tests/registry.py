@@ -1,0 +1,115 @@
+"""Runs a real registry, the one of Debian, and puts a small serving image into it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from farandole.registry.client import Manifest, Registry, digest_of
+from farandole.registry.reference import Reference, parse_reference
+
+from hub.process import local_session, wait_until
+from spawner_config.local import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+START_SECONDS = 30
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
+
+
+@dataclass
+class RunningRegistry:
+    """A registry at a free port of the loopback interface, whose blobs are in a folder."""
+
+    folder: Path
+    host: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")
+
+    def reference(self, name: str) -> Reference:
+        """Return the reference of an image in this registry."""
+        return parse_reference(f"{self.host}/{name}")
+
+    def blobs(self) -> set[str]:
+        """Return the digests of all blobs."""
+        found = (self.folder / "data").glob("docker/registry/v2/blobs/sha256/*/*")
+        return {f"sha256:{path.name}" for path in found}
+
+    def configure(self, **options: object) -> None:
+        """Write the configuration. ``options`` are further sections of it."""
+        storage = {"filesystem": {"rootdirectory": str(self.folder / "data")}}
+        config = {"version": 0.1, "storage": storage, "http": {"addr": self.host}, **options}
+        (self.folder / "config.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    def command(self) -> list[str]:
+        """Return the command that runs this registry; a missing program fails the test."""
+        program = shutil.which("docker-registry")
+        if program is None:
+            pytest.fail("The tests of registries need docker-registry; `make test` installs it.")
+        return [program, "serve", str(self.folder / "config.yml")]
+
+    def answers(self) -> bool:
+        """Return whether it answers requests, be it with the demand for a login."""
+        try:
+            return local_session().get(f"http://{self.host}/v2/", timeout=10).status_code in {200, 401}
+        except OSError:
+            return False
+
+
+@contextmanager
+def running_registry(folder: Path, **options: object) -> Iterator[RunningRegistry]:
+    """Run a registry. Its log is in the error if it does not start."""
+    folder.mkdir(exist_ok=True)
+    registry = RunningRegistry(folder)
+    registry.configure(**options)
+    log = folder / "registry.log"
+    with log.open("w") as output, subprocess.Popen(registry.command(), stdout=output, stderr=output) as process:
+        try:
+            wait_until(lambda: registry.answers() or process.poll() is not None, START_SECONDS)
+            assert process.poll() is None, log.read_text(encoding="utf-8")[-4000:]
+            yield registry
+        finally:
+            process.terminate()
+            process.wait(START_SECONDS)
+
+
+def push_serving_image(reference: Reference, *, runtime: str = "onnx", content: bytes = b"base") -> int:
+    """Push an image with the labels of a serving image and one layer, as `docker push` does; return the layer's size."""
+    registry = Registry.of(reference)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as layer:
+        entry = tarfile.TarInfo("etc/base")
+        entry.size = len(content)
+        layer.addfile(entry, io.BytesIO(content))
+    packed = gzip.compress(archive.getvalue(), 1, mtime=0)
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Env": ["LANG=C.UTF-8"], "Labels": {"farandole.runtime": runtime}},
+            "rootfs": {"type": "layers", "diff_ids": [digest_of(archive.getvalue())]},
+            "history": [{"created_by": "test"}],
+        }
+    ).encode()
+    for blob in (packed, config):
+        registry.upload(reference.repository, digest_of(blob), len(blob), iter([blob]))
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": {"mediaType": DOCKER_CONFIG, "digest": digest_of(config), "size": len(config)},
+        "layers": [{"mediaType": DOCKER_LAYER, "digest": digest_of(packed), "size": len(packed)}],
+    }
+    content_of = json.dumps(manifest).encode()
+    registry.put_manifest(reference.repository, reference.tag, Manifest(content=content_of, media_type=DOCKER_MANIFEST))
+    return len(packed)

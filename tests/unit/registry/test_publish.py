@@ -1,0 +1,277 @@
+"""Versions of models become images in a real registry."""
+
+import base64
+import io
+import json
+import secrets
+import subprocess
+import tarfile
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import bcrypt
+import jwt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from farandole.exceptions import ModelDamagedError, RegistryDeniedError, RegistryError, UsageError
+from farandole.models.model import ModelInfo
+from farandole.models.names import ModelName
+from farandole.models.store import ModelStore, verify
+from farandole.registry.client import Registry
+from farandole.registry.publish import publish
+from farandole.registry.reference import parse_reference
+
+from tests.registry import push_serving_image, running_registry
+
+WEIGHTS = secrets.token_bytes(3_000_000)
+BASE = "farandole-serving:1"
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        push_serving_image(running.reference(BASE))
+        yield running
+
+
+@pytest.fixture
+def repository(request):
+    return f"lab/{request.node.name.replace('_', '-').lower()}"
+
+
+def save(store, name="iris", weights=WEIGHTS, **about):
+    def write(folder):
+        (folder / "weights.safetensors").write_bytes(weights)
+        (folder / "model.onnx").write_bytes(b"onnx")
+        return ModelInfo(name=ModelName(model=name), version=1, folder=folder, created=1.0, **about)
+
+    return store.save(ModelName(model=name), write)
+
+
+def pulled(reference):
+    """Return the manifest, the configuration and the tar file of the last layer of an image."""
+    registry = Registry.of(reference)
+    manifest = registry.manifest(reference.repository, reference.wanted).parsed()
+    config, layer = manifest["config"], manifest["layers"][-1]
+    read = [b"".join(registry.blob(reference.repository, one["digest"], one["size"])) for one in (config, layer)]
+    return manifest, json.loads(read[0]), tarfile.open(fileobj=io.BytesIO(read[1]))
+
+
+def test_an_image_is_the_serving_image_and_one_layer_with_the_model(registry, repository, model_store, tmp_path):
+    info = save(model_store, run="20261128-1", git="abc", metrics={"accuracy": 0.9})
+    found = publish(info, registry.reference(repository), registry.reference(BASE))
+    assert str(found.reference).startswith(f"{registry.host}/{repository}:1@sha256:")
+    assert found.base_sent == 0
+    assert len(WEIGHTS) <= found.sent <= len(WEIGHTS) + 2_000_000
+    manifest, config, layer = pulled(replace(found.reference, digest=""))
+    assert manifest["layers"][0]["mediaType"] == "application/vnd.oci.image.layer.v1.tar+gzip"
+    assert len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == len(config["history"]) == 2
+    assert config["config"]["Cmd"] == ["python", "-m", "farandole.serving", "--no-login", "iris:1"]
+    assert config["config"]["Env"] == [
+        "LANG=C.UTF-8",
+        "FARANDOLE_MODELS=/models",
+        "JUPYTERHUB_SERVICE_URL=http://0.0.0.0:8080/",
+    ]
+    labels = config["config"]["Labels"]
+    assert labels["farandole.runtime"] == "onnx"
+    assert labels["farandole.model"] == "iris:1"
+    assert labels["org.opencontainers.image.version"] == "1"
+    assert labels["org.opencontainers.image.revision"] == "abc"
+    assert labels["org.opencontainers.image.created"] == "1970-01-01T00:00:01Z"
+    assert json.loads(labels["farandole.metrics"]) == {"accuracy": 0.9}
+    assert {(each.uid, each.gid, each.mtime) for each in layer} == {(0, 0, 0)}
+    layer.extractall(tmp_path / "image", filter="data")
+    inside = ModelStore(tmp_path / "image" / "models").find("iris:1")
+    verify(inside)
+    assert replace(inside, folder=info.folder) == info
+
+
+def test_the_same_version_is_the_same_image(registry, repository, model_store):
+    info = save(model_store)
+    base = registry.reference(BASE)
+    first = publish(info, registry.reference(f"{repository}:1"), base)
+    again = publish(info, registry.reference(f"{repository}:1"), base)
+    elsewhere = publish(info, registry.reference(f"{repository}-2:first"), base)
+    assert first.reference.digest == again.reference.digest == elsewhere.reference.digest
+    assert (again.sent, again.base_sent) == (0, 0)
+
+
+def test_a_tag_of_another_image_stays(registry, repository, model_store):
+    base, target = registry.reference(BASE), registry.reference(f"{repository}:1")
+    first = publish(save(model_store), target, base)
+    other = save(model_store, weights=b"other")
+    with pytest.raises(RegistryError, match=rf"{repository}:1 is another image already .*:1-2\.$"):
+        publish(other, target, base)
+    assert Registry.of(target).manifest(repository, "1").digest == first.reference.digest
+    assert publish(other, registry.reference(repository), base).reference.tag == "2"
+
+
+def test_the_serving_image_of_another_registry_is_uploaded_once(registry, repository, model_store, tmp_path):
+    info = save(model_store)
+    with running_registry(tmp_path / "elsewhere") as other:
+        size = push_serving_image(other.reference(BASE), content=secrets.token_bytes(100_000))
+        first = publish(info, registry.reference(repository), other.reference(BASE))
+        again = publish(save(model_store, weights=b"2"), registry.reference(repository), other.reference(BASE))
+    assert (first.base_sent, again.base_sent) == (size, 0)
+
+
+def test_a_model_for_torch_needs_a_serving_image_with_torch(registry, repository, model_store):
+    info = replace(save(model_store), files={})
+    with pytest.raises(UsageError, match=r"farandole-serving:1 has no torch, and iris:1 is not exported to ONNX"):
+        publish(info, registry.reference(repository), registry.reference(BASE))
+
+
+def test_an_image_that_is_missing_or_no_serving_image_is_named(registry, repository, model_store):
+    info, target = save(model_store), registry.reference(repository)
+    with pytest.raises(RegistryError, match=r"the serving image .*/farandole-serving:9 is not in its registry"):
+        publish(info, target, registry.reference("farandole-serving:9"))
+    found = publish(info, target, registry.reference(BASE))
+    assert found.sent
+    push_serving_image(registry.reference("lab/other:1"), runtime="")
+
+
+def test_a_model_that_was_damaged_is_not_published(registry, repository, model_store):
+    info = save(model_store)
+    (info.folder / "weights.safetensors").chmod(0o644)
+    (info.folder / "weights.safetensors").write_bytes(b"short")
+    with pytest.raises(ModelDamagedError, match=r"iris:1 is damaged: 'weights.safetensors' has 5 bytes instead of 3000000"):
+        publish(info, registry.reference(repository), registry.reference(BASE))
+    assert Registry.of(registry.reference(repository)).manifest(repository, "1") is None
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    """A registry that asks for the login of ada, whose password is secret."""
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "htpasswd").write_text(f"ada:{bcrypt.hashpw(b'secret', bcrypt.gensalt(4)).decode()}\n")
+    with running_registry(folder, auth={"htpasswd": {"realm": "lab", "path": str(folder / "htpasswd")}}) as running:
+        yield running
+
+
+def log_in(folder, host, login):
+    folder.mkdir(exist_ok=True)
+    auth = base64.b64encode(login.encode()).decode()
+    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+
+
+def test_a_login_of_docker_is_used(registry, closed, repository, model_store, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    info, target, base = save(model_store), closed.reference(repository), registry.reference(BASE)
+    with pytest.raises(RegistryDeniedError, match=rf"^{closed.host} asks for a login\.$"):
+        publish(info, target, base)
+    log_in(tmp_path / "docker", closed.host, "ada:wrong")
+    with pytest.raises(RegistryDeniedError, match=rf"^{closed.host} does not allow this .*UNAUTHORIZED"):
+        publish(info, target, base)
+    log_in(tmp_path / "docker", closed.host, "ada:secret")
+    assert publish(info, target, base).sent
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "none"))
+    assert publish(info, target, base, login=("ada", "secret")).sent == 0
+
+
+def test_a_registry_that_is_away_is_named(registry, repository, model_store):
+    with pytest.raises(RegistryError, match=r"^127\.0\.0\.1:9 does not answer: "):
+        publish(save(model_store), parse_reference(f"127.0.0.1:9/{repository}"), registry.reference(BASE))
+    with pytest.raises(RegistryError, match=rf"^{registry.host} has no TLS, or no certificate that is trusted here"):
+        publish(save(model_store), parse_reference(f"https://{registry.host}/{repository}"), registry.reference(BASE))
+
+
+def test_an_upload_that_breaks_off_leaves_nothing_that_can_be_seen(repository, model_store, tmp_path, monkeypatch):
+    info = save(model_store)
+    with running_registry(tmp_path / "registry") as registry:
+        push_serving_image(registry.reference(BASE))
+        target, base = registry.reference(repository), registry.reference(BASE)
+
+        def cut(_info):
+            yield WEIGHTS[:1_000_000]
+            raise ConnectionResetError
+
+        with monkeypatch.context() as patch:
+            patch.setattr("farandole.registry.publish.pieces", cut)
+            with pytest.raises(RegistryError, match="does not answer"):
+                publish(info, target, base)
+        assert Registry.of(target).manifest(repository, "1") is None
+        before = registry.blobs()
+        found = publish(info, target, base)
+        assert found.sent > len(WEIGHTS)
+        assert len(registry.blobs() - before) == 3
+
+
+def test_a_registry_that_dies_in_an_upload_is_named(repository, model_store, tmp_path, monkeypatch):
+    info = save(model_store)
+    with running_registry(tmp_path / "registry") as registry:
+        push_serving_image(registry.reference(BASE))
+        target, base = registry.reference(repository), registry.reference(BASE)
+
+        def kill(_info):
+            yield WEIGHTS[:1_000_000]
+            subprocess.run(["pkill", "-KILL", "-f", str(registry.folder / "config.yml")], check=True)
+            yield WEIGHTS[1_000_000:]
+
+        monkeypatch.setattr("farandole.registry.publish.pieces", kill)
+        with pytest.raises(RegistryError, match=rf"^{registry.host} does not answer: "):
+            publish(info, target, base)
+
+
+class TokenServer(ThreadingHTTPServer):
+    """Gives ada tokens for a registry, as the servers of public registries do. It keeps the scopes that were asked."""
+
+    def __init__(self, folder):
+        super().__init__(("127.0.0.1", 0), Tokens)
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tokens")])
+        now = datetime.now(UTC)
+        builder = x509.CertificateBuilder(name, name, self.key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+        certificate = builder.sign(self.key, hashes.SHA256())
+        self.certificates = folder / "tokens.pem"
+        self.certificates.write_bytes(certificate.public_bytes(Encoding.PEM))
+        self.chain = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode()]
+        self.scopes = []
+
+
+class Tokens(BaseHTTPRequestHandler):
+    def do_GET(self):
+        query = parse_qs(urlsplit(self.path).query)
+        if self.headers.get("Authorization") != f"Basic {base64.b64encode(b'ada:secret').decode()}":
+            self.send_error(401)
+            return
+        self.server.scopes.append(query["scope"])
+        parts = [scope.split(":") for scope in query["scope"]]
+        access = [{"type": kind, "name": name, "actions": actions.split(",")} for kind, name, actions in parts]
+        now = int(time.time())
+        claims = {"iss": "tokens", "aud": query["service"][0], "sub": "ada", "access": access, "exp": now + 60}
+        claims |= {"nbf": now - 60, "iat": now, "jti": secrets.token_hex(8)}
+        token = jwt.encode(claims, self.server.key, "ES256", headers={"x5c": self.server.chain})
+        body = json.dumps({"token": token}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_registry_whose_tokens_another_server_gives(repository, model_store, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    with TokenServer(tmp_path) as tokens:
+        threading.Thread(target=tokens.serve_forever).start()
+        where = {"realm": f"http://127.0.0.1:{tokens.server_port}/token", "service": "lab", "issuer": "tokens"}
+        token = {**where, "rootcertbundle": str(tokens.certificates)}
+        with running_registry(tmp_path / "registry", auth={"token": token}) as registry:
+            info, target, base = save(model_store), registry.reference(repository), registry.reference(BASE)
+            with pytest.raises(RegistryDeniedError, match=rf"^{registry.host} does not allow this .* 401 "):
+                publish(info, target, base)
+            log_in(tmp_path / "docker", registry.host, "ada:secret")
+            push_serving_image(base)
+            found = publish(info, target, base)
+        tokens.shutdown()
+    assert found.base_sent == 0
+    assert [f"repository:{repository}:pull,push", "repository:farandole-serving:pull"] in tokens.scopes

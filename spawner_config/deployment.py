@@ -68,6 +68,15 @@ class ServerSettings(Variables):
             )
         return image
 
+    @property
+    def serving_images(self) -> dict[str, str]:
+        """The variables that tell notebooks which serving images `%models publish` adds models to."""
+        names = {
+            "FARANDOLE_SERVING_IMAGE": self.serving_image,
+            "FARANDOLE_SERVING_TORCH_IMAGE": self.serving_torch_image,
+        }
+        return {key: name for key, name in names.items() if name}
+
     def check_data(self, profiles: ProfileSet) -> None:
         """Raise `SettingsError` if a profile lists a data volume that is not in FARANDOLE_SHARED_VOLUMES."""
         for profile in profiles.profiles:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_SECONDS = 30
+BASE = "farandole-serving:1"
+"""The name of the serving image in the registry."""
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
@@ -85,7 +87,7 @@ def running_registry(folder: Path, **options: object) -> Iterator[RunningRegistr
 
 
 def push_serving_image(reference: Reference, *, runtime: str = "onnx", content: bytes = b"base") -> int:
-    """Push an image with the labels of a serving image and one layer, as `docker push` does; return the layer's size."""
+    """Push an image with the labels of a serving image and one layer, and return the size of the layer in bytes."""
     registry = Registry.of(reference)
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as layer:

@@ -126,7 +126,7 @@ def configure_servers(
     c.Spawner.apply_user_options = OptionsHook(
         profile_set,
         python="python",
-        environment={"FARANDOLE_HUB_URL": f"http://proxy:{PROXY_PORT}"},
+        environment={"FARANDOLE_HUB_URL": f"http://proxy:{PROXY_PORT}", **deployment.serving_images},
         args=[],
         finish=set_profile,
     )

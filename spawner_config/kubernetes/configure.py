@@ -95,7 +95,11 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
         python="python",
         # A driver must wait longer than the hub does. Otherwise, it would give up before it receives the scheduler's
         # reason.
-        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True))},
+        environment={
+            "FARANDOLE_HUB_URL": proxy,
+            "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True)),
+            **deployment.serving_images,
+        },
         args=[],
         finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
     )

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 
+from farandole.exceptions import UsageError
 from farandole.suggestions import did_you_mean
 
 OPTION = re.compile(r"--[a-z-]+")
@@ -27,14 +28,31 @@ def explained(name: str, action: Callable[..., object], parser: argparse.Argumen
 
     It is the docstring of the action and the help on each option that the docstring names.
     """
-    text, _, options = (inspect.getdoc(action) or "").partition("\n\nOptions: ")
-    named = set(OPTION.findall(options))
+    text, named = _documented(action)
     rows = [
         f"  {', '.join(one.option_strings):<16}{(one.help or '').replace('%%', '%')}"
         for one in parser._actions
         if named & set(one.option_strings)
     ]
     return "\n".join([f"{name}: {text}", *rows])
+
+
+def check_options(
+    name: str, action: Callable[..., object], options: argparse.Namespace, parser: argparse.ArgumentParser
+) -> None:
+    """Raise UsageError if an option was given that an action does not have. Its docstring names those that it has."""
+    _, named = _documented(action)
+    given = [one for one in parser._actions if one.option_strings and getattr(options, one.dest) != one.default]
+    for one in given:
+        if not named & set(one.option_strings):
+            known = f"its options are {', '.join(sorted(named))}" if named else "it has none"
+            raise UsageError(f"`{name}` has no option {one.option_strings[0]}; {known}")
+
+
+def _documented(action: Callable[..., object]) -> tuple[str, set[str]]:
+    """Return the docstring of an action, and the options that it names."""
+    text, _, options = (inspect.getdoc(action) or "").partition("\n\nOptions: ")
+    return text, set(OPTION.findall(options))
 
 
 def similar_option(words: Sequence[str], parser: argparse.ArgumentParser) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from farandole.exceptions import RegistryError
-from farandole.models.model import ModelInfo
+from farandole.exceptions import RegistryDeniedError, RegistryError, UsageError
+from farandole.models.model import ONNX_FILE, ModelInfo
 from farandole.registry.client import Registry, digest_of
 from farandole.registry.image import Base, ModelImage
 from farandole.registry.layer import pieces
-from farandole.registry.reference import Reference
+from farandole.registry.reference import Reference, is_reference, parse_reference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,32 @@ def publish(info: ModelInfo, target: Reference, base: Reference, *, login: tuple
         UsageError: the serving image cannot compute the model.
     """
     target = replace(target, tag=target.tag or str(info.version), digest="")
-    registry = Registry.of(target, login)
+    try:
+        return _publish(info, target, base, Registry.of(target, login))
+    except RegistryDeniedError as exc:
+        raise RegistryDeniedError(
+            f"{exc} Give your name there with `--user`, use the configuration of `docker login`, or write the image to "
+            "a file with `--file` for somebody who may push it."
+        ) from exc
+
+
+def serving_image(info: ModelInfo) -> Reference:
+    """Return the serving image of the hub that can compute a version.
+
+    Raises UsageError if the hub has none in a registry.
+    """
+    setting = "FARANDOLE_SERVING_IMAGE" if ONNX_FILE in info.files else "FARANDOLE_SERVING_TORCH_IMAGE"
+    name = os.environ.get(setting, "")
+    if not is_reference(name):
+        said = f"is {name}, which is in no registry" if name else "is not set here"
+        raise UsageError(
+            f"the serving image is not known, because {setting} {said}; name one with `--base`, such as "
+            "registry.example.org/farandole-serving:0.1.0, which the administrator puts there with `make publish`"
+        )
+    return parse_reference(name)
+
+
+def _publish(info: ModelInfo, target: Reference, base: Reference, registry: Registry) -> Published:
     is_here = (base.host, base.scheme) == (target.host, target.scheme)
     image = ModelImage.make(info, Base.find(base, registry if is_here else Registry.of(base)))
     named = replace(target, digest=image.manifest.digest)

@@ -6,6 +6,8 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable
+from getpass import getpass
+from pathlib import Path
 from typing import Any
 
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
@@ -17,12 +19,18 @@ from farandole.exceptions import EndpointNotFoundError, UsageError
 from farandole.models.names import parse_key
 from farandole.models.store import ModelStore
 from farandole.notebook.arguments import parse_line, unknown_action
-from farandole.notebook.help import explained
+from farandole.notebook.help import check_options, explained
 from farandole.notebook.serving.manifest import inference_service
 from farandole.notebook.serving.tables import Table, comparison, endpoints_table, models_table
+from farandole.registry.client import Registry
+from farandole.registry.image import Base, ModelImage
+from farandole.registry.layout import write_layout
+from farandole.registry.publish import publish, serving_image
+from farandole.registry.reference import parse_reference
+from farandole.sizes import size_text
 
 DEFAULT_ACTION = "list"
-MODEL_ACTIONS = (DEFAULT_ACTION, "compare", "copy", "remove")
+MODEL_ACTIONS = (DEFAULT_ACTION, "compare", "copy", "publish", "remove")
 ENDPOINT_ACTIONS = (DEFAULT_ACTION, "stop", "token", "share", "unshare")
 START_OPTIONS = ("profile", "wait", "timeout")
 """The options that only matter when an endpoint starts. They are None if they are not given."""
@@ -33,8 +41,12 @@ class ServingMagics(Magics):
     """The magics ``%models`` and ``%serve``."""
 
     @magic_arguments()
-    @argument("action", nargs="?", default=DEFAULT_ACTION, help="list (the default), compare, copy or remove")
+    @argument("action", nargs="?", default=DEFAULT_ACTION, help="list (the default), compare, copy, publish or remove")
     @argument("models", nargs="*", help="models, such as iris:3")
+    @argument("--to", metavar="IMAGE", help="the image to publish, such as registry.example.org/lab/iris:3")
+    @argument("--file", metavar="FILE", help="write the image to this file, for `docker load`")
+    @argument("--base", metavar="IMAGE", help="the serving image in a registry (default: the hub's)")
+    @argument("--user", metavar="NAME", help="your name in the registry, whose password is then asked for")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%models compare?` does")
     @line_magic
     def models(self, line: str) -> Any:
@@ -101,6 +113,27 @@ class ServingMagics(Magics):
         for key in _some(options, "copy"):
             print(f"{key} is now {ModelStore().copy(key)}")
 
+    def _models_publish(self, options: argparse.Namespace) -> None:
+        """Put a version into a registry as an image, with `%models publish iris:3 --to registry.example.org/lab/iris`.
+
+        Options: --to, --file, --base, --user
+        """
+        [key] = _some(options, "publish")[:1]
+        if len(options.models) > 1 or bool(options.to) == bool(options.file):
+            raise UsageError("`%models publish` needs one version, and either `--to IMAGE` or `--file FILE`")
+        info = servable(ModelStore(), key)
+        base = parse_reference(options.base) if options.base else serving_image(info)
+        if options.file:
+            path = Path(options.file).expanduser()
+            size = write_layout(ModelImage.make(info, Base.find(base, Registry.of(base))), path, str(info))
+            print(f"{info} is in {path} ({size_text(size)}); `docker load --input {path.name}` loads it")
+            return
+        login = (options.user, getpass(f"Password of {options.user}: ")) if options.user else None
+        found = publish(info, parse_reference(options.to), base, login=login)
+        sent = f"{size_text(found.sent)} were sent" if found.sent else "it was there already"
+        shared = f", and {size_text(found.base_sent)} of the serving image" if found.base_sent else ""
+        print(f"{info} is published as {found.reference} ({sent}{shared})")
+
     def _models_remove(self, options: argparse.Namespace) -> None:
         """Remove versions, with `%models remove iris:2`. A version that is being served stays."""
         for key in _some(options, "remove"):
@@ -154,7 +187,10 @@ class ServingMagics(Magics):
         return endpoints_table(Endpoint.all())
 
     def _serve_stop(self, options: argparse.Namespace) -> None:
-        """Stop an endpoint with `%serve stop NAME`. Its model stays in the store."""
+        """Stop an endpoint with `%serve stop NAME`. Its model stays in the store.
+
+        Options: --name
+        """
         endpoint = _endpoint(options.name or options.value)
         endpoint.stop()
         print(f"endpoint {endpoint.name!r} is stopped")
@@ -162,7 +198,7 @@ class ServingMagics(Magics):
     def _serve_token(self, options: argparse.Namespace) -> None:
         """Print a new token that can only call an endpoint, with `%serve token NAME`. The hub's Token page revokes it.
 
-        Options: --days
+        Options: --name, --days
         """
         endpoint = _endpoint(options.name or options.value)
         print(endpoint.token(days=options.days))
@@ -201,6 +237,7 @@ def _act(
     if options.help:
         print(explained(f"{magic} {options.action}", actions[options.action], parser))
         return None
+    check_options(f"{magic} {options.action}", actions[options.action], options, parser)
     return actions[options.action](options)
 
 

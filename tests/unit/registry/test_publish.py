@@ -158,7 +158,9 @@ def log_in(folder, host, login):
 def test_a_login_of_docker_is_used(registry, closed, repository, model_store, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     info, target, base = save(model_store), closed.reference(repository), registry.reference(BASE)
-    with pytest.raises(RegistryDeniedError, match=rf"^{closed.host} asks for a login\. Give your name there with `--user`"):
+    with pytest.raises(
+        RegistryDeniedError, match=rf"^{closed.host} asks for a login\. Give your name there with `--user`"
+    ):
         publish(info, target, base)
     log_in(tmp_path / "docker", closed.host, "ada:wrong")
     with pytest.raises(RegistryDeniedError, match=rf"^{closed.host} does not allow this .*UNAUTHORIZED"):

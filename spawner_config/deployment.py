@@ -12,7 +12,7 @@ from spawner_config.access.logins import configure_logins
 from spawner_config.access.secret_rules import check_proxy_token
 from spawner_config.access.transport import HSTS
 from spawner_config.database import database_url
-from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Variables
+from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Variables, Words
 from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsError
 from spawner_config.shares import Shares
@@ -38,6 +38,7 @@ class ServerSettings(Variables):
     gpu_image: str = Field(default_factory=lambda data: data["notebook_image"])
     serving_image: str = ""
     serving_torch_image: str = ""
+    model_images: Words = ()
     memory: str = Field("4G", pattern=MEMORY, description=MEMORY_EXAMPLE)
     shares: Shares = Shares()
 
@@ -48,11 +49,14 @@ class ServerSettings(Variables):
         found = super().from_environment({**environ, "FARANDOLE_SHARES": ""})
         return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
-    def image_of(self, profile: Profile, runtime: str = "") -> str:
-        """Return the image for a profile's servers, or for an endpoint whose model needs a ``runtime``.
+    def image_of(self, profile: Profile, runtime: str = "", model_image: str = "") -> str:
+        """Return the image for a profile's servers.
 
-        Raises `OptionsError` if the hub has no image with this runtime.
+        For an endpoint whose model needs a ``runtime``, it is a serving image, and for one whose model is in its image,
+        ``model_image``. Raises `OptionsError` if the hub has no image with this runtime.
         """
+        if model_image:
+            return model_image
         if runtime:
             return self._serving_image_of(runtime)
         return profile.image or (self.gpu_image if profile.gpus else self.notebook_image)

@@ -29,10 +29,16 @@ def _digits(value: object) -> object:
     return value if not isinstance(value, str) or value.isdigit() else None
 
 
+def _words(value: object) -> object:
+    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+
 Switch = Annotated[bool, BeforeValidator(_yes_or_no)]
 """A variable whose value is ``yes`` or ``no``."""
 Whole = Annotated[int, BeforeValidator(_digits)]
 """An integer variable that contains only digits. By itself, pydantic would also accept ``1_500`` and ``1500.0``."""
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""A variable with words between commas or spaces."""
 
 
 class Checked(BaseModel):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal, Self
 
@@ -12,17 +11,14 @@ from pydantic import BeforeValidator, Field
 from hub.engine_filter.names import IMAGE
 from hub.engine_filter.refused import RefusedError
 from spawner_config.containers.addresses import SUBNETS, SUBNETS_WANTED
+from spawner_config.image_names import is_admitted
 from spawner_config.labels import HUB_LABEL
-from spawner_config.models import Variables
+from spawner_config.models import Variables, Words
 from spawner_config.shares import Shares
 from spawner_config.swarm.shared_home import SharedHome
 
 ROLE_LABEL = "farandole.role"
 SERVICE = "service"
-
-
-def _words(text: Any) -> Any:
-    return tuple(text.replace(",", " ").split()) if isinstance(text, str) else text
 
 
 class Rules(Variables):
@@ -34,7 +30,7 @@ class Rules(Variables):
     name: str = Field(
         "farandole", pattern="^[a-z][a-z0-9_.-]{0,26}$", description="a-z, then up to 26 of a-z, 0-9, '_', '.' and '-'"
     )
-    images: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+    images: Words = Field(
         ("farandole-notebook*", "farandole-serving*"),
         alias="FARANDOLE_ALLOWED_IMAGES",
         min_length=1,
@@ -79,7 +75,7 @@ class Rules(Variables):
 
         In FARANDOLE_ALLOWED_IMAGES, ``*`` does not match a slash, so that it does not admit other repositories.
         """
-        return IMAGE.fullmatch(reference) is not None and _matches_any(reference, self.images)
+        return IMAGE.fullmatch(reference) is not None and is_admitted(reference, self.images)
 
     def check_image(self, reference: str) -> None:
         """Raise `RefusedError` if the image may not be pulled and started."""
@@ -94,7 +90,3 @@ class Rules(Variables):
 def is_service(labels: Mapping[str, Any] | None) -> bool:
     """Return whether these labels mark one of the hub's own services, which the hub may not change."""
     return (labels or {}).get(ROLE_LABEL) == SERVICE
-
-
-def _matches_any(name: str, patterns: Iterable[str]) -> bool:
-    return any(name.count("/") == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns)

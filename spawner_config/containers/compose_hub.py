@@ -118,7 +118,7 @@ def configure_servers(
     c.Spawner.start_timeout = START_SECONDS
 
     def set_profile(spawner: Any, profile: Profile) -> None:
-        spawner.image = deployment.image_of(profile, spawner.runtime)
+        spawner.image = deployment.image_of(profile, spawner.runtime, spawner.model_image)
         spawner.data_sets = profile.data
         spawner.mem_limit = profile.memory or deployment.memory
         finish(spawner, profile)
@@ -128,5 +128,6 @@ def configure_servers(
         python="python",
         environment={"FARANDOLE_HUB_URL": f"http://proxy:{PROXY_PORT}", **deployment.serving_images},
         args=[],
+        model_images=deployment.model_images,
         finish=set_profile,
     )

@@ -13,7 +13,7 @@ from dockerspawner import DockerSpawner
 from farandole import __version__
 from tornado.log import app_log
 
-from spawner_config.labels import VERSION_LABEL
+from spawner_config.labels import SERVING_LABEL, VERSION_LABEL
 from spawner_config.refusals import refused_start
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None
     ``found`` is the engine's description of the image.
     """
     labels = (found.get("Config") or {}).get("Labels") or {}
-    label = labels.get(VERSION_LABEL)
+    label = labels.get(SERVING_LABEL) or labels.get(VERSION_LABEL)
     if label == version:
         return None
     what = f"has version {label}" if label else f"has no version (the label {VERSION_LABEL})"

@@ -27,6 +27,8 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
     shared_volumes: ClassVar[SharedVolumes]
     """The networks and the shared volumes of the hub. They are class attributes, which `configure` sets on a subclass,
     because all spawners of a hub must share them."""
+    model_image = ""
+    """The image of a model, or an empty string. It gets no volumes, because somebody else may have made it."""
     data_sets: Sequence[str] | None = None
     """The volumes from FARANDOLE_SHARED_VOLUMES that the server's profile selects, or None for all of them."""
 
@@ -74,16 +76,20 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
     @property
     def homes(self) -> list[str]:
         """The names of the volumes that only this user has."""
-        return list(super().volume_binds)
+        return [] if self.model_image else list(super().volume_binds)
 
     @property
     def volume_binds(self) -> dict[str, dict[str, str]]:
         """The mounts of the server: the user's home and the shared volumes."""
+        if self.model_image:
+            return {}
         home: dict[str, dict[str, str]] = super().volume_binds
         return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups, self.data_sets)}
 
     async def ensure_volumes(self) -> None:
         """Create the user's home and the shared volumes if they do not exist; raises `SpawnException`."""
+        if self.model_image:
+            return
         try:
             await self.shared_volumes.claim_homes(self.homes, self.user.name)
             await self.shared_volumes.ensure(

@@ -101,6 +101,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
             **deployment.serving_images,
         },
         args=[],
+        model_images=deployment.model_images,
         finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
     )
 
@@ -147,7 +148,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
 
     This function only assigns attributes and never extends them, because the hub reuses the spawner for the next start.
     """
-    spawner.image = deployment.image_of(profile, spawner.runtime)
+    spawner.image = deployment.image_of(profile, spawner.runtime, spawner.model_image)
     spawner.mem_limit = profile.memory or deployment.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST

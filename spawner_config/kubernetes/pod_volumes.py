@@ -23,11 +23,16 @@ class VolumePlan:
     def of(
         cls, shares: Shares, spawner: Any, profile: Profile, *, shared_memory: str, hub: str, home: str
     ) -> VolumePlan:
-        """Return the volumes of a server. Workers mount the home too, because it contains runs and checkpoints."""
+        """Return the volumes of a server. Workers mount the home too, because it contains runs and checkpoints.
+
+        An image that a user serves gets none of the user's files, because somebody else may have made it.
+        """
         groups = {group.name for group in spawner.user.groups}
         claims = [(spawner.pvc_name, home, False)]
         claims += [(data.volume, data.path, True) for data in shares.data_of(profile.data)]
         claims += [(each.volume(hub), each.path, False) for each in shares.folders_of(spawner.user.name, groups)]
+        if spawner.model_image:
+            claims = []
         memory = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}}
         volumes = [
             {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}

@@ -11,11 +11,12 @@ from farandole.models.names import parse_key
 from farandole.server.worker.args import WORKER_ARGS
 from tornado.web import HTTPError
 
+from spawner_config.image_names import is_admitted
 from spawner_config.profiles.limits import LimitError
 from spawner_config.roles import ENDPOINT_PREFIX, is_endpoint, is_notebook, is_worker, role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from spawner_config.profiles.profiles import Profile, ProfileSet
 
@@ -33,7 +34,11 @@ WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "tog
 BACKENDS = ("", "horovod", "torch", "none")
 """The backends of a cluster. With an empty string, the driver chooses the backend."""
 NOTEBOOK_OPTIONS = ("profile", "wait")
-ENDPOINT_OPTIONS = ("role", "profile", "wait", "model", "runtime", "command")
+ENDPOINT_OPTIONS = ("role", "profile", "wait", "model", "runtime", "command", "image")
+ENDPOINT_KINDS = ("model", "command", "image")
+"""What an endpoint runs. Each endpoint has one of these options."""
+MODELS_IN_IMAGE = "/models"
+"""The model store in an image that `%models publish` has made."""
 RUNTIMES = ("onnx", "torch")
 """What computes the outputs of an endpoint's model. Each has an image of its own."""
 
@@ -47,6 +52,7 @@ class ServerPlan:
     """The plan of a server: its Python module, profile, and additional environment variables and arguments.
 
     ``runtime`` is one of `RUNTIMES` for an endpoint with a model, which runs in an environment of its own, or empty.
+    ``image`` is the image of an endpoint whose model is in its image, or empty.
     """
 
     module: str
@@ -54,6 +60,7 @@ class ServerPlan:
     environment: dict[str, str]
     args: list[str]
     runtime: str = ""
+    image: str = ""
 
 
 def plan_server(
@@ -64,10 +71,12 @@ def plan_server(
     other_workers: int = 0,
     other_notebooks: int = 0,
     other_endpoints: int = 0,
+    model_images: Sequence[str] | None = None,
 ) -> ServerPlan:
     """Return the plan of a server.
 
-    ``other_workers``, ``other_notebooks`` and ``other_endpoints`` are the numbers of the user's other servers. Raises
+    ``other_workers``, ``other_notebooks`` and ``other_endpoints`` are the numbers of the user's other servers.
+    ``model_images`` are the names of images that endpoints may run, or None if servers do not run from images. Raises
     `OptionsError`, `LookupError` or `LimitError` with a message that contains a remedy.
     """
     role = options.get("role", "notebook")
@@ -80,7 +89,7 @@ def plan_server(
     if role == "worker":
         return _plan_worker(profile_set, server_name, options, other_workers)
     if role == "endpoint":
-        return _plan_endpoint(profile_set, options, other_endpoints)
+        return _plan_endpoint(profile_set, options, other_endpoints, model_images)
     return _plan_notebook(profile_set, options, other_notebooks)
 
 
@@ -119,22 +128,41 @@ def _plan_notebook(profile_set: ProfileSet, options: dict[str, Any], others: int
     )
 
 
-def _plan_endpoint(profile_set: ProfileSet, options: dict[str, Any], others: int) -> ServerPlan:
+def _plan_endpoint(
+    profile_set: ProfileSet, options: dict[str, Any], others: int, model_images: Sequence[str] | None
+) -> ServerPlan:
     _refuse_unknown(options, ENDPOINT_OPTIONS)
     profile_set.limits.check_endpoints(others)
     profile = profile_set.get(options.get("profile", profile_set.default.name))
-    if ("model" in options) == ("command" in options):
-        raise OptionsError("An endpoint has either the option 'model' or the option 'command'.")
+    if sum(kind in options for kind in ENDPOINT_KINDS) != 1:
+        raise OptionsError(f"An endpoint has exactly one of the options {', '.join(ENDPOINT_KINDS)}.")
     own = profile.variables() | {"FARANDOLE_ENDPOINT": "yes"}
     if "command" in options:
         command = _command(options["command"])
         return ServerPlan(module=COMMAND_MODULE, profile=profile, environment=own, args=["--", *command])
+    _refuse_gpus(profile, profile_set)
+    if "image" in options:
+        own |= {"FARANDOLE_MODELS": MODELS_IN_IMAGE}
+        image = _admitted(str(options["image"]), model_images)
+        return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[], image=image)
     runtime = options.get("runtime")
     if runtime not in RUNTIMES:
         raise OptionsError(f"There is no runtime {runtime!r}. Choose one of: {', '.join(RUNTIMES)}.")
     model = _versioned(options["model"])
-    _refuse_gpus(profile, profile_set)
     return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[model], runtime=runtime)
+
+
+def _admitted(image: str, admitted: Sequence[str] | None) -> str:
+    """Return the image that an endpoint runs. Raises `OptionsError` if the administrator has not admitted it."""
+    if admitted is None:
+        raise OptionsError("The servers of this hub are processes, and run no images. Serve the model from your store.")
+    if not is_admitted(image, admitted):
+        known = f"It runs {', '.join(admitted)}" if admitted else "It runs none"
+        raise OptionsError(
+            f"This hub does not run the image {image!r} for endpoints. {known}; the administrator can add it to "
+            "FARANDOLE_MODEL_IMAGES."
+        )
+    return image
 
 
 def _refuse_gpus(profile: Profile, profile_set: ProfileSet) -> None:
@@ -194,6 +222,7 @@ class OptionsHook:
 
     - ``python`` is the Python interpreter of the servers, and ``serving_python`` that of endpoints with a model. Each
       server gets ``environment``, and each Jupyter server gets ``args``.
+    - ``model_images`` are the names of images that endpoints may run, or None if servers do not run from images.
     - ``finish`` is called with the spawner and its profile, to set attributes that only this deployment's spawner has.
       It may raise `OptionsError`.
     - An invalid option is answered with HTTP 400 and the reason.
@@ -207,12 +236,14 @@ class OptionsHook:
         environment: dict[str, str],
         args: list[str],
         serving_python: str = "",
+        model_images: Sequence[str] | None = None,
         finish: Callable[[Any, Profile], None] | None = None,
     ) -> None:
         """Store the values that all servers of the hub get."""
         self._profile_set = profile_set
         self._python = python
         self._serving_python = serving_python or python
+        self._model_images = model_images
         self._environment = environment
         self._args = args
         self._finish = finish
@@ -227,6 +258,7 @@ class OptionsHook:
                 other_workers=count_other_workers(spawner, options),
                 other_notebooks=_count_others(spawner, is_notebook),
                 other_endpoints=_count_others(spawner, is_endpoint),
+                model_images=self._model_images,
             )
         except (OptionsError, LookupError, LimitError) as exc:
             raise _refusal(exc) from exc
@@ -234,7 +266,7 @@ class OptionsHook:
         spawner.cmd = [self._serving_python if plan.runtime else self._python, "-m", plan.module]
         spawner.environment = {**self._environment, **plan.environment}
         spawner.args = plan.args if is_endpoint(spawner.name) else [*self._args, *plan.args]
-        spawner.runtime = plan.runtime
+        spawner.runtime, spawner.model_image = plan.runtime, plan.image
         spawner.cpu_limit = plan.profile.cpus
         spawner.mem_limit = plan.profile.memory
         spawner.gpus, spawner.gpu_class = plan.profile.gpus, plan.profile.gpu_class

@@ -97,7 +97,8 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         except SharedVolumeError as exc:
             raise refused_start(str(exc), reason="volume") from exc
         if not is_worker(self.name):
-            return await self._create_service(None if self.shared_volumes.everywhere else self.hub_node)
+            is_free = self.shared_volumes.everywhere or self.model_image
+            return await self._create_service(None if is_free else self.hub_node)
         async with self.choosing:
             nodes = await self.docker("nodes")
             others = await self.docker("services", filters={"label": [f"{HUB_LABEL}={self.hub_label}"]})

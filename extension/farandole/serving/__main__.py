@@ -14,7 +14,8 @@ import uvicorn
 import uvloop
 from jupyterhub.services.auth import HubAuth
 
-from farandole.exceptions import FarandoleError
+from farandole.exceptions import FarandoleError, ModelNotFoundError
+from farandole.models.model import ModelInfo
 from farandole.models.store import ModelStore
 from farandole.serving import CACHE_SECONDS
 from farandole.serving.activity import report_activity
@@ -33,14 +34,22 @@ GRACE_SECONDS = 5
 def main() -> None:
     """Load the model, then listen at the address that the hub has chosen, until a signal ends this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="the model to serve, such as iris:3")
+    parser.add_argument("model", nargs="?", help="the model to serve, such as iris:3 (default: the only one)")
     parser.add_argument("--no-login", action="store_true", help="answer all requests, on a cluster that checks them")
     options, store = parser.parse_args(), ModelStore()
     try:
-        model = EndpointModel(load(store.find(options.model)))
+        model = EndpointModel(load(store.find(options.model) if options.model else only(store)))
     except FarandoleError as exc:
         sys.exit(f"{type(exc).__name__}: {exc}")
     uvloop.run(serve(model, store, login=not options.no_login))
+
+
+def only(store: ModelStore) -> ModelInfo:
+    """Return the only version in a store. Raises ModelNotFoundError if there is none, or more than one."""
+    found = store.list()
+    if len(found) != 1:
+        raise ModelNotFoundError(f"there are {len(found)} versions in {store.folder}; name the one to serve.")
+    return found[0]
 
 
 async def serve(model: EndpointModel, store: ModelStore, *, login: bool) -> None:

@@ -53,9 +53,10 @@ class EndpointStatus:
     Attributes:
         name: its name.
         url: its address for browsers and programs elsewhere.
-        model: the name of its model, or an empty string if it runs a command.
+        model: the name of its model, or an empty string if it runs a command or an image that does not answer.
         version: the version of its model, or 0 if it is not known.
         command: the words of its command, or none if it serves a model.
+        image: the image that has its model, or an empty string.
         ready: whether it is running.
         requests_per_second: in the last minute.
         errors: requests of the last minute that were answered with an error.
@@ -67,6 +68,7 @@ class EndpointStatus:
     model: str = ""
     version: int = 0
     command: tuple[str, ...] = ()
+    image: str = ""
     ready: bool = False
     requests_per_second: float | None = None
     errors: int | None = None
@@ -217,7 +219,7 @@ class EndpointClient:
 
     async def _status(self, name: str, server: dict[str, Any]) -> EndpointStatus:
         status = known(name, server)
-        if not status.ready or not status.model:
+        if not status.ready or status.command:
             return status
         try:
             body = await self._request(name, "GET", "farandole/status", server=server, timeout=STATUS_TIMEOUT)
@@ -272,6 +274,7 @@ def known(name: str, server: dict[str, Any]) -> EndpointStatus:
         model=model,
         version=0 if ready else int(version or 0),
         command=tuple(options.get("command", ())),
+        image=str(options.get("image", "")),
         ready=ready,
     )
 

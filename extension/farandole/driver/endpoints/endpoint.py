@@ -17,6 +17,7 @@ from farandole.models.names import NAME
 from farandole.models.store import ModelStore, verify
 from farandole.models.trust import check_writers
 from farandole.reading import printable
+from farandole.registry.reference import is_reference, parse_reference
 
 T = TypeVar("T")
 
@@ -55,9 +56,9 @@ class _Served:
     async def find(cls, client: EndpointClient, name: str) -> _Served:
         """Ask the hub for the server, and the endpoint for its inputs. Raises EndpointError if it serves no model."""
         server = await client.server(name)
-        status = known(name, server)
+        status = await client.status_of(name, server)
         if not status.model:
-            raise EndpointError(f"the endpoint {name} runs a command; send requests to {status.url}")
+            raise EndpointError(f"the endpoint {name} has no model that answers; send requests to {status.url}")
         model = status.model.rpartition("/")[2]
         datatypes = _datatypes(name, await client.metadata(name, model, server))
         return cls(endpoint=name, server=server, started=server.get("started"), model=model, datatypes=datatypes)
@@ -109,7 +110,8 @@ class Endpoint:
         """Start an endpoint that serves a model, or that runs a command.
 
         Args:
-            model: the model and its version, such as ``iris:3``. Without a version, the latest one.
+            model: the model and its version, such as ``iris:3``. Without a version, the latest one. Or the image that
+                has the model, such as ``registry.example.org/lab/iris:3``.
             command: the words of the command, in which ``{port}`` stands for the port on which it has to listen.
             name: the name of the endpoint. The default is the name of the model.
             profile: one of the hub's profiles, or None for the default.
@@ -125,11 +127,15 @@ class Endpoint:
         """
         if bool(model) == bool(command):
             raise UsageError("an endpoint serves a model, or runs a command: give one of them")
-        info = servable(store or ModelStore(), model) if model else None
-        endpoint = cls(name or (info.name.model if info else "app"), **where)
+        image = parse_reference(model) if is_reference(model) else None
+        info = servable(store or ModelStore(), model) if model and not image else None
+        default = info.name.model if info else image.repository.rpartition("/")[2] if image else "app"
+        endpoint = cls(name or default, **where)
         options: dict[str, Any] = {"wait": wait, **({"profile": profile} if profile else {})}
         if info:
             options |= {"model": str(info), "runtime": "onnx" if ONNX_FILE in info.files else "torch"}
+        elif image:
+            options["image"] = str(image)
         else:
             options["command"] = [*command]
 

@@ -26,7 +26,7 @@ from farandole.registry.client import Registry
 from farandole.registry.image import Base, ModelImage
 from farandole.registry.layout import write_layout
 from farandole.registry.publish import publish, serving_image
-from farandole.registry.reference import parse_reference
+from farandole.registry.reference import is_reference, parse_reference
 from farandole.sizes import size_text
 
 DEFAULT_ACTION = "list"
@@ -150,9 +150,15 @@ class ServingMagics(Magics):
     def _serve_model(self, options: argparse.Namespace) -> Any:
         """Serve a model with `%serve iris:3`. If its endpoint is running, this switches the version.
 
+        `%serve registry.example.org/lab/iris:3` serves the model of an image.
+
         Options: --name, --profile, --wait, --timeout, --kserve
         """
         key = options.action if options.value is None else f"{options.action} {options.value}"
+        if is_reference(key):
+            if options.kserve:
+                raise UsageError("`--kserve` is for models of your store")
+            return self._start(options, key)
         name = options.name or parse_key(key)[0].model
         given = " ".join(f"--{option}" for option in START_OPTIONS if getattr(options, option) is not None)
         if options.kserve:

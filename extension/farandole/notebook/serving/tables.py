@@ -70,7 +70,7 @@ def _model(info: ModelInfo) -> tuple[str, ...]:
 
 def _endpoint(one: EndpointStatus) -> tuple[str, ...]:
     version = f":{one.version}" if one.version else ""
-    serves = f"{one.model}{version}" if one.model else " ".join(one.command)
+    serves = f"{one.model}{version}" if one.model else " ".join(one.command) or one.image
     latency = "-" if one.p95_ms is None else f"{one.p95_ms:.1f} ms"
     state = "ready" if one.ready else "starting or stopping"
     rate = "-" if one.requests_per_second is None else f"{one.requests_per_second:.1f}"

@@ -214,7 +214,7 @@ def _endpoint(status: EndpointStatus, server: Server) -> Endpoint:
         "url": status.url,
         "model": status.model or None,
         "version": status.version or None,
-        "command": " ".join(status.command) or None,
+        "command": " ".join(status.command) or status.image or None,
         "state": worker_state(server),
         "requests_per_second": status.requests_per_second,
         "errors": status.errors,

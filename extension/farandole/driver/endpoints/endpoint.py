@@ -56,9 +56,14 @@ class _Served:
     async def find(cls, client: EndpointClient, name: str) -> _Served:
         """Ask the hub for the server, and the endpoint for its inputs. Raises EndpointError if it serves no model."""
         server = await client.server(name)
-        status = await client.status_of(name, server)
+        status = known(name, server)
+        if status.command:
+            raise EndpointError(f"the endpoint {name} runs a command; send requests to {status.url}")
+        if status.image:
+            # Only the endpoint knows which model is in its image.
+            status = await client.status_of(name, server)
         if not status.model:
-            raise EndpointError(f"the endpoint {name} has no model that answers; send requests to {status.url}")
+            raise EndpointError(f"the endpoint {name} does not say which model it serves; see `%serve list`")
         model = status.model.rpartition("/")[2]
         datatypes = _datatypes(name, await client.metadata(name, model, server))
         return cls(endpoint=name, server=server, started=server.get("started"), model=model, datatypes=datatypes)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,8 +122,8 @@ COMMAND = {"role": "endpoint", "command": ["python", "app.py", "--port", "{port}
         ("serve-iris", {**SERVED, "ranks": 2}, "no server option 'ranks' here. Known options: role, profile, wait"),
         ("serve-iris", {**SERVED, "wait": "yes"}, "It must be true or false"),
         ("serve-iris", {**SERVED, "profile": "big"}, "Choose one of: gpu, cpu, pair"),
-        ("serve-iris", {**SERVED, "command": ["app"]}, "either the option 'model' or the option 'command'"),
-        ("serve-iris", {"role": "endpoint", "profile": "cpu"}, "either the option 'model' or the option 'command'"),
+        ("serve-iris", {**SERVED, "command": ["app"]}, "exactly one of the options model, command, image"),
+        ("serve-iris", {"role": "endpoint", "profile": "cpu"}, "exactly one of the options model, command, image"),
         ("serve-iris", {**SERVED, "runtime": "tflite"}, "no runtime 'tflite'. Choose one of: onnx, torch"),
         ("serve-iris", {**SERVED, "runtime": None}, "no runtime None. Choose one of: onnx, torch"),
         ("serve-iris", {**SERVED, "model": "iris"}, "It must have a version, such as iris:3"),
@@ -134,6 +135,8 @@ COMMAND = {"role": "endpoint", "command": ["python", "app.py", "--port", "{port}
         ("serve-iris", {**COMMAND, "command": "python app.py"}, "must be a list of words"),
         ("serve-iris", {**COMMAND, "command": ["python", ""]}, "must be a list of words"),
         ("serve-iris", {**COMMAND, "command": ["python", 3]}, "must be a list of words"),
+        ("serve-iris", {**COMMAND, "image": "a.b/iris:3"}, "exactly one of the options model, command, image"),
+        ("serve-iris", {"role": "endpoint", "profile": "cpu", "image": "a.b/iris:3"}, "run no images"),
         ("serve-iris", {**SERVED, "profile": "gpu"}, "The profile 'gpu' has GPUs, and endpoints with a model compute"),
         ("serve-iris", {**SERVED, "profile": "gpu"}, "Choose another with `--profile`: cpu, pair. A server of yours"),
         ("serve-iris", {key: SERVED[key] for key in ("role", "model", "runtime")}, "The profile 'gpu' has GPUs"),
@@ -145,6 +148,37 @@ def test_a_refused_endpoint_has_a_reason(name: str, options: dict[str, Any], rea
         hook(spawner(name), options)
     assert error.value.status_code == 400
     assert reason in str(error.value)
+
+
+IMAGE = {"role": "endpoint", "profile": "cpu", "image": "registry.example.org/lab/iris:3"}
+
+
+@pytest.mark.parametrize(
+    ("admitted", "image", "reason"),
+    [
+        ((), IMAGE["image"], "It runs none; the administrator can add it to FARANDOLE_MODEL_IMAGES"),
+        (("registry.example.org/*",), IMAGE["image"], "It runs registry.example.org/*; the administrator can add it"),
+        (("registry.example.org/lab/*",), "registry.example.org/other/iris:3", "does not run the image"),
+        (("registry.example.org/lab/*",), ["registry.example.org/lab/iris:3"], "does not run the image"),
+    ],
+)
+def test_an_image_that_is_not_admitted_is_refused(admitted: tuple[str, ...], image: Any, reason: str) -> None:
+    hook = OptionsHook(ENDPOINT_PROFILES, python="python3", environment={}, args=[], model_images=admitted)
+    with pytest.raises(HTTPError, match=re.escape(reason)):
+        hook(spawner("serve-iris"), {**IMAGE, "image": image})
+
+
+def test_an_endpoint_with_an_admitted_image_serves_the_only_model_in_it() -> None:
+    hook = OptionsHook(
+        ENDPOINT_PROFILES, python="python3", environment={}, args=[], model_images=("registry.example.org/lab/*",)
+    )
+    one = spawner("serve-iris")
+    hook(one, IMAGE)
+    assert one.model_image == IMAGE["image"]
+    assert (one.cmd, one.args) == (["python3", "-m", "farandole.serving"], [])
+    assert one.environment["FARANDOLE_MODELS"] == "/models"
+    hook(one, SERVED)
+    assert one.model_image == ""
 
 
 def test_without_a_profile_without_gpus_the_administrator_must_add_one() -> None:

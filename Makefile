@@ -39,7 +39,7 @@ help: ## show the targets
 setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp ## install what the hub needs into .venv, .venv-serving and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
-setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus
+setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry
 
 demo: setup ## start a hub, log in, run the first notebook on two workers, and stop everything
 	@$(BIN)/python -m tests.demo
@@ -47,7 +47,7 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, and s
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE set its port and state folder
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
 	$(BIN)/npm --prefix $(LAB) test
 	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 
@@ -202,4 +202,8 @@ $(VENV)/stamp-caddy: $(VENV)/stamp-venv
 
 $(VENV)/stamp-prometheus: $(VENV)/stamp-venv
 	@$(call program,prometheus,tests of metrics)
+	@touch $@
+
+$(VENV)/stamp-registry: $(VENV)/stamp-venv
+	@$(call program,docker-registry,tests of images of models)
 	@touch $@

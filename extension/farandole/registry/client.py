@@ -54,9 +54,9 @@ class Manifest:
     def parsed(self) -> dict[str, Any]:
         """Return the JSON object. Raises RegistryError if it is not valid."""
         try:
-            return parse_json(self.content, f"the manifest {self.digest}")
+            return parse_json(self.content, "its content")
         except ValueError as exc:
-            raise RegistryError(f"{exc}.") from exc
+            raise RegistryError(f"the manifest {self.digest} is damaged: {exc}.") from exc
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -254,10 +255,17 @@ class Tokens(BaseHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def token_server(folder):
+    with TokenServer(folder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
 def test_a_registry_whose_tokens_another_server_gives(repository, model_store, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    with TokenServer(tmp_path) as tokens:
-        threading.Thread(target=tokens.serve_forever).start()
+    with token_server(tmp_path) as tokens:
         where = {"realm": f"http://127.0.0.1:{tokens.server_port}/token", "service": "lab", "issuer": "tokens"}
         token = {**where, "rootcertbundle": str(tokens.certificates)}
         with running_registry(tmp_path / "registry", auth={"token": token}) as registry:
@@ -267,6 +275,5 @@ def test_a_registry_whose_tokens_another_server_gives(repository, model_store, t
             log_in(tmp_path / "docker", registry.host, "ada:secret")
             push_serving_image(base)
             found = publish(info, target, base)
-        tokens.shutdown()
     assert found.base_sent == 0
     assert [f"repository:{repository}:pull,push", "repository:farandole-serving:pull"] in tokens.scopes

@@ -20,10 +20,13 @@
     ├── EndpointError        an endpoint does not answer, or refuses a request
     │   ├── EndpointNotFoundError  there is no endpoint with this name
     │   └── EndpointExistsError    an endpoint with this name already exists
-    └── ModelError           a model cannot be saved, exported or removed
-        ├── ModelNotFoundError   there is no model, or no version of it, with this name
-        ├── ModelDamagedError    a file of the model is missing or has changed
-        └── ModelInUseError      the model is being served
+    ├── ModelError           a model cannot be saved, exported or removed
+    │   ├── ModelNotFoundError   there is no model, or no version of it, with this name
+    │   ├── ModelDamagedError    a file of the model is missing or has changed
+    │   └── ModelInUseError      the model is being served
+    ├── RegistryError        a registry of images does not answer, or refuses a request
+    │   └── RegistryDeniedError  the registry asks for a login, or does not let the user do something
+    └── StreamError          a stream, or the server that has it, cannot be used
 
 Every message says what is missing or wrong and how to fix it.
 """
@@ -161,3 +164,7 @@ class RegistryError(FarandoleError):
 
 class RegistryDeniedError(RegistryError):
     """Raised when a registry asks for a login, or does not let the user do something."""
+
+
+class StreamError(FarandoleError):
+    """Raised when a stream, or the server that has it, cannot be used. The message contains the reason."""

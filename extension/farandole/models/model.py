@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class ModelInfo:
             empty string.
         data: what the user says of the data, such as a digest or a version.
         metrics: numbers that describe how good the model is, by name.
+        labels: the names of the classes that its first output tells apart, in their order.
         inputs: the inputs. Empty if the model was saved without an example.
         outputs: the outputs. Empty if the model was saved without an example.
         versions: the versions of Python, torch and other packages, by package.
@@ -98,6 +99,7 @@ class ModelInfo:
     git: str = ""
     data: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class ModelInfo:
         known |= {"name": name, "folder": folder, "version": _version(folder.name)}
         check_types({key: known[key] for key in _KINDS if key in known}, _KINDS, INFO_FILE)
         known["metrics"] = _metrics(known.get("metrics", {}))
+        known["labels"] = _labels(known.get("labels", []))
         known["versions"] = _texts(known.get("versions", {}), "versions")
         known |= {key: _tensors(known.get(key, []), key) for key in ("inputs", "outputs")}
         known["files"] = {one: _stored_file(one, about) for one, about in known.get("files", {}).items()}
@@ -157,6 +160,14 @@ def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): value for name, value in found.items()}
 
 
+def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of classes. Raises UsageError if they are not different texts."""
+    found = tuple(labels) if not isinstance(labels, str) else ()
+    if not _are_labels(found) or isinstance(labels, str):
+        raise UsageError(f"labels={labels!r} must be a list of different texts, one for each class")
+    return found
+
+
 def commit_of(state: Mapping[str, Any] | None) -> str:
     """Return the commit of ``git`` in a `RunInfo`, with ``-dirty`` if files differed from it, or an empty string."""
     commit = (state or {}).get("commit")
@@ -181,6 +192,16 @@ def _metrics(found: dict[str, Any]) -> dict[str, float]:
     if not all(is_number(value) for value in found.values()):
         raise ValueError(f"'metrics' in {INFO_FILE} must be numbers")
     return found
+
+
+def _are_labels(found: Sequence[Any]) -> bool:
+    return all(isinstance(one, str) and one for one in found) and len(set(found)) == len(found)
+
+
+def _labels(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not _are_labels(found):
+        raise ValueError(f"'labels' in {INFO_FILE} must be a list of different texts")
+    return tuple(found)
 
 
 def _texts(found: dict[str, Any], key: str) -> dict[str, str]:

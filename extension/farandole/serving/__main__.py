@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from contextlib import suppress
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -27,6 +27,9 @@ from farandole.serving.prefix import Prefix
 from farandole.serving.runtimes import load
 from farandole.serving.statistics import Counted, Statistics
 
+if TYPE_CHECKING:
+    from farandole.serving.streams.start import Stream
+
 GRACE_SECONDS = 5
 """Seconds that requests have to end after the server was told to stop."""
 
@@ -36,12 +39,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="the model to serve, such as iris:3 (default: the only one)")
     parser.add_argument("--no-login", action="store_true", help="answer all requests, on a cluster that checks them")
+    parser.add_argument("--from", dest="source", help="also score the records of this stream")
+    parser.add_argument("--to", dest="target", help="the stream of the scored records")
+    parser.add_argument("--credentials", default="", help="a file with the login to the broker of the streams")
     options, store = parser.parse_args(), ModelStore()
     try:
         model = EndpointModel(load(store.find(options.model) if options.model else only(store)))
+        uvloop.run(serve(model, store, options))
     except FarandoleError as exc:
         sys.exit(f"{type(exc).__name__}: {exc}")
-    uvloop.run(serve(model, store, login=not options.no_login))
 
 
 def only(store: ModelStore) -> ModelInfo:
@@ -52,26 +58,41 @@ def only(store: ModelStore) -> ModelInfo:
     return found[0]
 
 
-async def serve(model: EndpointModel, store: ModelStore, *, login: bool) -> None:
-    """Answer requests until a signal ends this process."""
+async def serve(model: EndpointModel, store: ModelStore, options: argparse.Namespace) -> None:
+    """Answer requests, and score records, until a signal ends this process.
+
+    Raises FarandoleError if the model cannot score the records of the stream.
+    """
     place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     statistics = Statistics()
-    counted = Counted(BodyLimit(JsonBodies(create_app(model, store, statistics.recent))), statistics)
+    stream = _stream(model, options, statistics) if options.source else None
+    app = create_app(model, store, lambda: {**statistics.recent(), "stream": stream.status() if stream else None})
+    counted = Counted(BodyLimit(JsonBodies(app)), statistics)
     config = uvicorn.Config(
-        Prefix(_with_login(counted) if login else counted, place.path),
+        Prefix(counted if options.no_login else _with_login(counted), place.path),
         host=place.hostname or "127.0.0.1",
         port=place.port or 80,
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    reporting = asyncio.create_task(report_activity(os.environ, lambda: statistics.last_request))
+    work = [report_activity(os.environ, lambda: statistics.last_request), *([stream.run()] if stream else [])]
+    tasks = [asyncio.create_task(one) for one in work]
     try:
         await uvicorn.Server(config).serve()
     finally:
-        reporting.cancel()
-        with suppress(asyncio.CancelledError):
-            await reporting
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _stream(model: EndpointModel, options: argparse.Namespace, statistics: Statistics) -> Stream:
+    # Endpoints without a stream need no clients of brokers.
+    from farandole.serving.streams.start import stream_of
+
+    stream = stream_of(options.source, options.target, options.credentials, model.batcher, statistics.use)
+    model.check = stream.check
+    return stream
 
 
 def _with_login(app: Counted) -> HubLogin:

@@ -59,14 +59,17 @@ class Batcher:
         """The version that computes new requests."""
         return self._runtime
 
-    async def compute(self, inputs: Arrays) -> Answer:
+    async def compute(self, inputs: Arrays, *, unlimited: bool = False) -> Answer:
         """Return the answer of the version in use, which ``inputs`` must fit.
+
+        With ``unlimited``, the inputs are accepted however many requests wait. Records of streams use this, because
+        nobody gives up waiting for them.
 
         Raises:
             OverloadedError: too many requests wait.
             Exception: what the model raised for the batch that this request was in.
         """
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MOST_WAITING and not unlimited:
             raise OverloadedError(
                 f"{MOST_WAITING} requests are waiting; send fewer at the same time, or try again later"
             )

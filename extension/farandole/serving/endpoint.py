@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,16 @@ class EndpointModel(Model):  # type: ignore[misc]
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime.info.name.model)
-        self._batcher = Batcher(runtime)
+        self.batcher = Batcher(runtime)
+        self.check: Callable[[ModelInfo], None] = lambda _info: None
+        """Raises ModelError if this endpoint cannot use a version."""
         self._switching = asyncio.Lock()
         self.ready = True
 
     @property
     def info(self) -> ModelInfo:
         """The version that answers new requests."""
-        return self._batcher.runtime.info
+        return self.batcher.runtime.info
 
     async def switch(self, key: str, store: ModelStore) -> ModelInfo:
         """Load another version beside the present one, then let it answer all further requests.
@@ -45,8 +48,9 @@ class EndpointModel(Model):  # type: ignore[misc]
             info = store.find(key)
             if info.name != self.info.name:
                 raise ModelError(f"this endpoint serves {self.info.name}; start another one for {info.name}")
+            self.check(info)
             if info.version != self.info.version:
-                await self._batcher.replace(await asyncio.to_thread(load, info))
+                await self.batcher.replace(await asyncio.to_thread(load, info))
             return self.info
 
     async def predict(
@@ -67,7 +71,7 @@ class EndpointModel(Model):  # type: ignore[misc]
                 f"this endpoint answers requests of the Open Inference Protocol (V2), at v2/models/{self.name}/infer"
             )
         # No other code runs between the check of the inputs and `compute`, so both use the same version.
-        answer = await self._batcher.compute(arrays_of(payload.inputs, self.info))
+        answer = await self.batcher.compute(arrays_of(payload.inputs, self.info))
         return InferResponse(
             response_id=payload.id or generate_uuid(),
             model_name=self.name,

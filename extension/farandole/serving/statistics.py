@@ -31,8 +31,8 @@ class _Second:
 class Statistics:
     """The figures of an endpoint.
 
-    ``last_request`` is the time of the last request in seconds since the epoch, or of the start. ``clock`` is a
-    monotonic clock.
+    ``last_request`` is the time of the last request or record, or of the start, in seconds since the epoch. ``clock``
+    is a monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,9 +43,13 @@ class Statistics:
         """When each request ended, and its seconds."""
         self.last_request = time.time()
 
+    def use(self) -> None:
+        """Note that the endpoint is in use now, although no request was answered."""
+        self.last_request = time.time()
+
     def add(self, status: int, seconds: float) -> None:
         """Add a request that was answered with an HTTP status."""
-        self.last_request = time.time()
+        self.use()
         now = self._clock()
         self._durations.append((now, seconds))
         if not self._seconds or self._seconds[-1].second != int(now):

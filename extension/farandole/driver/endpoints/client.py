@@ -25,7 +25,11 @@ STATUS_TIMEOUT = aiohttp.ClientTimeout(total=5)
 SWITCH_TIMEOUT = aiohttp.ClientTimeout(total=600)
 """Loading a large model takes minutes."""
 LONGEST_REASON = 500
-"""The characters of the reason in an endpoint's answer that are shown."""
+"""The characters of a reason that are shown, in an endpoint's answer or in the status of its stream."""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _is_count(value: Any) -> bool:
@@ -37,13 +41,45 @@ def _is_figure(value: Any) -> bool:
 
 
 STATUS: dict[str, Callable[[Any], bool]] = {
-    "model": lambda value: isinstance(value, str),
+    "model": _is_text,
     "version": _is_count,
     "requests_per_second": _is_figure,
     "errors": _is_count,
     "p95_ms": lambda value: value is None or _is_figure(value),
+    # Endpoints of earlier versions do not send this key.
+    "stream": lambda value: value is None or isinstance(value, dict),
 }
 """The keys of the status that an endpoint sends, each with the function that checks its value."""
+STREAM: dict[str, Callable[[Any], bool]] = {
+    "source": _is_text,
+    "target": _is_text,
+    "lag": lambda value: value is None or _is_count(value),
+    "records_per_second": _is_figure,
+    "dead_letters": _is_count,
+    "problem": _is_text,
+}
+"""The keys of the status of a stream, each with the function that checks its value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamStatus:
+    """What is known of the stream that an endpoint scores.
+
+    Attributes:
+        source: where the records come from, such as ``nats:///calls``.
+        target: where the results go, such as ``nats:///decisions.{label}``.
+        lag: the records that wait in the source. None if it is not known.
+        records_per_second: records that were scored in the last minute.
+        dead_letters: records since the start of the endpoint that the model could not score.
+        problem: why no record is scored at the moment, or an empty string.
+    """
+
+    source: str
+    target: str
+    lag: int | None = None
+    records_per_second: float
+    dead_letters: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +97,7 @@ class EndpointStatus:
         requests_per_second: in the last minute.
         errors: requests of the last minute that were answered with an error.
         p95_ms: 95 % of the requests of the last minute took at most this many milliseconds. None without requests.
+        stream: the stream that it scores. None if it scores none, does not answer or is of an earlier version.
     """
 
     name: str
@@ -73,6 +110,7 @@ class EndpointStatus:
     requests_per_second: float | None = None
     errors: int | None = None
     p95_ms: float | None = None
+    stream: StreamStatus | None = None
 
 
 def endpoints_among(servers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -274,7 +312,7 @@ def known(name: str, server: dict[str, Any]) -> EndpointStatus:
         model=model,
         version=0 if ready else int(version or 0),
         command=tuple(options.get("command", ())),
-        image=str(options.get("image", "")),
+        image=str(options.get("model_image", "")),
         ready=ready,
     )
 
@@ -292,10 +330,25 @@ def _figures(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises EndpointError if one of them is missing or not valid.
     """
-    for key, is_valid in STATUS.items():
+    figures = _checked(name, found, STATUS, "status")
+    return {**figures, "stream": _stream(name, figures["stream"])}
+
+
+def _stream(name: str, found: Mapping[str, Any] | None) -> StreamStatus | None:
+    if found is None:
+        return None
+    values = _checked(name, found, STREAM, "status of its stream")
+    return StreamStatus(**{**values, "problem": _shown(values["problem"])})
+
+
+def _checked(
+    name: str, found: Mapping[str, Any], checks: Mapping[str, Callable[[Any], bool]], what: str
+) -> dict[str, Any]:
+    """Return the values for the keys of ``checks``. Raises EndpointError if one of them is not valid."""
+    for key, is_valid in checks.items():
         if not is_valid(found.get(key)):
-            raise invalid(name, f"status: {key!r} is {printable(reprlib.repr(found.get(key)))}")
-    return {key: found[key] for key in STATUS}
+            raise invalid(name, f"{what}: {key!r} is {printable(reprlib.repr(found.get(key)))}")
+    return {key: found.get(key) for key in checks}
 
 
 def invalid(name: str, why: str) -> EndpointError:
@@ -313,4 +366,9 @@ def _reason(body: bytes) -> str:
     except ValueError:
         return ""
     said = found.get("error") or found.get("message")
-    return printable(" ".join(said.split()))[:LONGEST_REASON] if isinstance(said, str) else ""
+    return _shown(said) if isinstance(said, str) else ""
+
+
+def _shown(reason: str) -> str:
+    """Return a reason on one line, without characters that are not printable, and only its beginning if it is long."""
+    return printable(" ".join(reason.split()))[:LONGEST_REASON]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from farandole.driver.endpoints.client import ENDPOINT_PREFIX, EndpointClient, EndpointStatus, invalid, known
@@ -14,10 +15,12 @@ from farandole.driver.workers.worker import Progress
 from farandole.exceptions import EndpointError, EndpointExistsError, UsageError
 from farandole.models.model import NUMPY_TYPES, ONNX_FILE, ModelInfo
 from farandole.models.names import NAME
+from farandole.models.records import check_records
 from farandole.models.store import ModelStore, verify
 from farandole.models.trust import check_writers
 from farandole.reading import printable
 from farandole.registry.reference import is_reference, parse_reference
+from farandole.streams.address import LABEL, check_pair, parse_source, parse_target
 
 T = TypeVar("T")
 
@@ -108,6 +111,9 @@ class Endpoint:
         profile: str | None = None,
         wait: bool = False,
         timeout: float = SERVER_START_SECONDS,
+        source: str = "",
+        target: str = "",
+        credentials: str = "",
         store: ModelStore | None = None,
         progress: Progress = print,
         **where: Any,
@@ -122,25 +128,34 @@ class Endpoint:
             profile: one of the hub's profiles, or None for the default.
             wait: whether to wait in a queue if no GPU is available.
             timeout: how many seconds the start may take.
+            source: the stream whose records the endpoint also scores, such as ``calls``, a subject of the hub's NATS
+                server, or ``redis://HOST:PORT/calls``.
+            target: the stream of the scored records, such as ``decisions.{label}``.
+            credentials: a file below the home with the login to the broker of the streams. The hub's needs none.
             where: ``hub_url`` and ``token`` for another hub than the notebook's.
 
         Raises:
             UsageError, EndpointExistsError: an argument is wrong, or there is an endpoint with this name.
-            ModelError: the model does not exist or is damaged.
+            ModelError: the model does not exist, is damaged, or cannot score records.
             EndpointError: the model was saved without an example.
             WorkerStartError, HubError: the start failed, and nothing is left of it.
         """
         if bool(model) == bool(command):
             raise UsageError("an endpoint serves a model, or runs a command: give one of them")
+        stream = stream_options(source, target, credentials)
+        if stream and command:
+            raise UsageError("a command does not score records of a stream; leave out `--from` and `--to`")
         image = parse_reference(model) if is_reference(model) else None
         info = servable(store or ModelStore(), model) if model and not image else None
+        if info and stream:
+            check_records(info, labelled=LABEL in target)
         default = info.name.model if info else image.repository.rpartition("/")[2] if image else "app"
         endpoint = cls(name or default, **where)
-        options: dict[str, Any] = {"wait": wait, **({"profile": profile} if profile else {})}
+        options: dict[str, Any] = {"wait": wait, **({"profile": profile} if profile else {}), **stream}
         if info:
             options |= {"model": str(info), "runtime": "onnx" if ONNX_FILE in info.files else "torch"}
         elif image:
-            options["image"] = str(image)
+            options["model_image"] = str(image)
         else:
             options["command"] = [*command]
 
@@ -262,6 +277,21 @@ def running_models(**where: Any) -> dict[str, str]:
     """
     servers = Endpoint("any", **where)._call(lambda client: client.servers())
     return {name: known(name, server).model for name, server in sorted(servers.items())}
+
+
+def stream_options(source: str, target: str, credentials: str) -> dict[str, str]:
+    """Return the server options for a stream. Without a stream, there are none. Raises UsageError if one is invalid."""
+    if not source and not target and not credentials:
+        return {}
+    if not source or not target:
+        raise UsageError("a stream needs both `--from` and `--to`, such as `--from calls --to decisions`")
+    check_pair(parse_source(source), parse_target(target))
+    if not credentials:
+        return {"from": source, "to": target}
+    path = Path(credentials).expanduser().resolve()
+    if not path.is_relative_to(Path.home().resolve()) or not path.is_file():
+        raise UsageError(f"`--credentials {credentials}` is not a file in your home, where the endpoint can read it")
+    return {"from": source, "to": target, "credentials": str(path.relative_to(Path.home().resolve()))}
 
 
 def servable(store: ModelStore, key: str) -> ModelInfo:

@@ -28,12 +28,20 @@ from farandole.registry.layout import write_layout
 from farandole.registry.publish import publish, serving_image
 from farandole.registry.reference import is_reference, parse_reference
 from farandole.sizes import size_text
+from farandole.streams.address import LABEL
 
 DEFAULT_ACTION = "list"
 MODEL_ACTIONS = (DEFAULT_ACTION, "compare", "copy", "publish", "remove")
 ENDPOINT_ACTIONS = (DEFAULT_ACTION, "stop", "token", "share", "unshare")
-START_OPTIONS = ("profile", "wait", "timeout")
-"""The options that only matter when an endpoint starts. They are None if they are not given."""
+START_OPTIONS = {
+    "profile": "--profile",
+    "wait": "--wait",
+    "timeout": "--timeout",
+    "source": "--from",
+    "target": "--to",
+    "credentials": "--credentials",
+}
+"""The options that only matter when an endpoint starts, as users write them. They are None if they are not given."""
 
 
 @magics_class
@@ -70,6 +78,9 @@ class ServingMagics(Magics):
     @argument("--profile", "-p", help="a profile of the hub's spawn page")
     @argument("--timeout", type=float, help="seconds until the endpoint must be ready")
     @argument("--wait", action="store_true", default=None, help="wait in the queue while no GPU is free")
+    @argument("--from", dest="source", metavar="STREAM", help="also score the records of this stream, such as calls")
+    @argument("--to", dest="target", metavar="STREAM", help="the stream of scored records, such as decisions.{label}")
+    @argument("--credentials", metavar="FILE", help="a file with the login to another broker than the hub's")
     @argument("--days", type=float, default=30, help="days after which a token expires (default: 30)")
     @argument("--kserve", action="store_true", help="print the manifest for a cluster with KServe, and start nothing")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%serve token?` does")
@@ -80,7 +91,9 @@ class ServingMagics(Magics):
         # In a command, {port} is not a variable of the notebook.
         if self.shell is not None and "--command" not in line:
             # No frame is that deep, so only the notebook's variables are replaced, and not those of this method.
-            line = self.shell.var_expand(line, depth=sys.getrecursionlimit())
+            line = self.shell.var_expand(line.replace(LABEL, f"{{{LABEL}}}"), depth=sys.getrecursionlimit())
+            # Without variables in the line, IPython leaves the doubled braces.
+            line = line.replace(f"{{{LABEL}}}", LABEL)
         options = parse_line(self.serve, line)
         if options.command is not None:
             return self._serve_command(options)
@@ -152,7 +165,9 @@ class ServingMagics(Magics):
 
         `%serve registry.example.org/lab/iris:3` serves the model of an image.
 
-        Options: --name, --profile, --wait, --timeout, --kserve
+        With `--from` and `--to`, it also scores the records of a stream.
+
+        Options: --name, --profile, --wait, --timeout, --kserve, --from, --to, --credentials
         """
         key = options.action if options.value is None else f"{options.action} {options.value}"
         if is_reference(key):
@@ -160,7 +175,7 @@ class ServingMagics(Magics):
                 raise UsageError("`--kserve` is for models of your store")
             return self._start(options, key)
         name = options.name or parse_key(key)[0].model
-        given = " ".join(f"--{option}" for option in START_OPTIONS if getattr(options, option) is not None)
+        given = " ".join(word for option, word in START_OPTIONS.items() if getattr(options, option) is not None)
         if options.kserve:
             if given:
                 raise UsageError(f"`%serve --kserve` starts nothing; leave out {given}")
@@ -185,6 +200,9 @@ class ServingMagics(Magics):
             profile=options.profile,
             wait=bool(options.wait),
             timeout=SERVER_START_SECONDS if options.timeout is None else options.timeout,
+            source=options.source or "",
+            target=options.target or "",
+            credentials=options.credentials or "",
         )
         return endpoints_table([endpoint.status()])
 

@@ -7,13 +7,13 @@ import importlib.metadata
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import RunUnreadableError, UsageError
-from farandole.models.model import EXAMPLE_FILE, WEIGHTS_FILE, ModelInfo, checked_metrics, commit_of
+from farandole.models.model import EXAMPLE_FILE, WEIGHTS_FILE, ModelInfo, checked_labels, checked_metrics, commit_of
 from farandole.models.names import parse_name
 from farandole.models.store import ModelStore
 from farandole.ranks import context, run
@@ -38,6 +38,7 @@ def save_model(
     example: Any = None,
     metrics: Mapping[str, float] | None = None,
     data: str = "",
+    labels: Sequence[str] = (),
     onnx: bool = False,
 ) -> str | None:
     """Save a model as a new version in the model store of this rank's user.
@@ -53,18 +54,20 @@ def save_model(
             of the input, or the batch is not the first dimension of each output.
         metrics: numbers that describe how good the model is, by name.
         data: a digest or a version of the data, or another text about it.
+        labels: the names of the classes, in the order of the numbers that the model returns for them. Outputs for
+            records of streams contain the name of the class.
         onnx: whether to export the model to ONNX, too. An endpoint then needs a smaller image, without torch.
 
     Returns:
         str: the name and the version, such as ``iris:3``, or None on other ranks than rank 0.
 
     Raises:
-        UsageError: the name, the example or a metric is not valid.
+        UsageError: the name, the example, a metric or a label is not valid.
         ModelError: the model cannot be exported, or the version cannot be written. Nothing is stored.
     """
     # All ranks check the arguments, so that all of them fail.
     ModelStore().check_group(parse_name(name))
-    numbers = checked_metrics(metrics or {})
+    numbers, classes = checked_metrics(metrics or {}), checked_labels(labels)
     if context.rank() != 0:
         return None
     return save(
@@ -75,6 +78,7 @@ def save_model(
         example=example,
         metrics=numbers,
         data=data,
+        labels=classes,
         onnx=onnx,
     )
 
@@ -88,6 +92,7 @@ def save(
     example: Any,
     metrics: Mapping[str, float],
     data: str,
+    labels: Sequence[str] = (),
     onnx: bool,
 ) -> str:
     """Save a model of this rank as a version that the run ``run_id`` has made. See `save_model`."""
@@ -104,6 +109,7 @@ def save(
         git=git,
         data=str(data),
         metrics=checked_metrics(metrics),
+        labels=checked_labels(labels),
         inputs=exported.inputs if exported else (),
         outputs=exported.outputs if exported else (),
         versions=_versions(),

@@ -1,0 +1,1 @@
+"""Scores records of streams with the model of an endpoint."""

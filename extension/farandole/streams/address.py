@@ -1,0 +1,133 @@
+"""Where records of a stream come from and go to: the values of `%serve --from` and `--to`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from farandole.exceptions import UsageError
+
+LABEL = "{label}"
+"""Stands in a target for the label that the model has given a record."""
+DEAD_LETTER = "dead-letter"
+"""The first word of the name of the stream for records that could not be scored."""
+SCHEMES = {"nats": "nats", "tls": "nats", "redis": "redis", "rediss": "redis", "kafka": "kafka"}
+"""The kind of broker, by the scheme of its URL."""
+FORMS = {
+    "nats": re.compile(r"[^\s.*>{}]+(\.[^\s.*>{}]+)*"),
+    "redis": re.compile(r"[^\s{}]+"),
+    "kafka": re.compile(r"[A-Za-z0-9._-]{1,249}"),
+}
+"""What names a stream of a broker, with a word in place of ``{label}``."""
+NATS_SOURCE = re.compile(r"(\*|[^\s.*>{}]+)(\.(\*|[^\s.*>{}]+))*(\.>)?")
+"""A subject of NATS to read from, which may have wildcards."""
+MOST_CHARACTERS = 200
+NAMES = {
+    "nats": "a subject of NATS: words with dots between them, without spaces, '*', '>' and braces",
+    "redis": "the name of a stream of Redis, without spaces and braces",
+    "kafka": "a topic of Kafka: letters, digits, '.', '_' and '-'",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamAddress:
+    """A stream at a broker.
+
+    Attributes:
+        text: the address as the user has written it.
+        kind: ``nats``, ``redis`` or ``kafka``.
+        server: the URL of the broker without the stream, or an empty string for the hub's own broker.
+        subject: the subject, stream or topic.
+    """
+
+    text: str
+    kind: str
+    server: str
+    subject: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def base(self) -> str:
+        """The subject without ``{label}`` and the dot beside it."""
+        return re.sub(r"\.{2,}", ".", self.subject.replace(LABEL, "")).strip(".") or "records"
+
+    def of_label(self, label: str) -> str:
+        """Return the subject for records with a label, whose other characters than letters and digits become ``_``."""
+        return self.subject.replace(LABEL, re.sub(r"[^A-Za-z0-9_-]", "_", label) or "_")
+
+
+def parse_source(text: str) -> StreamAddress:
+    """Parse the address of records to score. Raises UsageError if it is not valid."""
+    found = _parse(text, "--from")
+    if found.kind == "nats" and NATS_SOURCE.fullmatch(found.subject):
+        return found
+    _check(found, found.subject, "--from")
+    return found
+
+
+def parse_target(text: str) -> StreamAddress:
+    """Parse the address of scored records, which may contain ``{label}``. Raises UsageError if it is not valid."""
+    found = _parse(text, "--to")
+    if found.kind == "nats" and any(LABEL in word and word != LABEL for word in found.subject.split(".")):
+        raise UsageError(f"`--to {text}`: {LABEL} must be a word between dots, such as decisions.{LABEL}")
+    if found.subject.count(LABEL) > 1:
+        raise UsageError(f"`--to {text}`: {LABEL} must be there only once")
+    _check(found, found.of_label("label"), "--to")
+    return found
+
+
+def check_pair(source: StreamAddress, target: StreamAddress) -> None:
+    """Raise UsageError if records cannot go from the source to the target."""
+    if (source.kind, source.server) != (target.kind, target.server):
+        raise UsageError(
+            f"`--from {source}` and `--to {target}` are at different brokers; both must be at the same one, so that no "
+            "record is lost or scored twice"
+        )
+    if _covers(source.subject, target.of_label("label")):
+        raise UsageError(
+            f"`--to {target}` would be scored again, because `--from {source}` includes it; choose another"
+        )
+
+
+def _parse(text: str, option: str) -> StreamAddress:
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"`{option}` has {len(text)} characters; it may have at most {MOST_CHARACTERS}")
+    if "://" not in text:
+        return StreamAddress(text=text, kind="nats", server="", subject=text)
+    try:
+        url = urlsplit(text)
+        named = bool(url.netloc) and url.port != 0
+    except ValueError as exc:
+        raise UsageError(f"`{option} {text}` is not a URL: {exc}") from exc
+    if url.scheme not in SCHEMES:
+        raise UsageError(f"`{option} {text}`: the scheme must be one of {', '.join(SCHEMES)}")
+    if url.username is not None or url.password is not None:
+        raise UsageError(
+            f"`{option}` contains a name or a password, which would be saved with the notebook; write them to a file, "
+            "and name it with `--credentials`"
+        )
+    if not named and url.scheme != "nats":
+        raise UsageError(f"`{option} {text}` names no server; write {url.scheme}://HOST:PORT/NAME")
+    if url.query or url.fragment:
+        raise UsageError(f"`{option} {text}` must end with the name of the stream, without '?' and '#'")
+    server = f"{url.scheme}://{url.netloc}" if named else ""
+    return StreamAddress(text=text, kind=SCHEMES[url.scheme], server=server, subject=url.path.lstrip("/"))
+
+
+def _check(address: StreamAddress, name: str, option: str) -> None:
+    if FORMS[address.kind].fullmatch(name) is None:
+        raise UsageError(f"`{option} {address}`: {name!r} is not {NAMES[address.kind]}")
+
+
+def _covers(pattern: str, subject: str) -> bool:
+    """Return whether a subject of NATS, which may have wildcards, includes another one."""
+    words, others = pattern.split("."), subject.split(".")
+    for place, word in enumerate(words):
+        if word == ">":
+            return len(others) > place
+        if place >= len(others) or word not in {"*", others[place]}:
+            return False
+    return len(words) == len(others)

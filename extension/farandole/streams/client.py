@@ -1,0 +1,50 @@
+"""A connection to a NATS server for notebooks, which ends soon with a clear error if there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from nats.aio.client import Client
+from nats.errors import Error
+
+from farandole.exceptions import StreamError
+from farandole.streams.broker import Broker, hub_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+CONNECT_SECONDS = 5.0
+
+log = logging.getLogger("farandole.streams")
+
+
+async def connect(url: str = "", **options: Any) -> Client:
+    """Return a connection to the hub's NATS server as the user, or to the server at ``url``.
+
+    ``options`` are further arguments of ``nats.connect``. Only the hub's own server gets the user's credentials. Raises
+    `StreamError` if the hub has no such server, or if the server refuses the connection or does not answer.
+    """
+    broker = Broker(url) if url else hub_broker()
+    client = Client()
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await client.connect(**{"error_cb": _logged(client), **broker.options(), **options})
+    except (TimeoutError, OSError, Error) as exc:
+        await client.close()
+        raise StreamError(
+            f"The NATS server {broker.url} gives no connection: {client.last_error or exc or 'it does not answer'}. "
+            "Restart your server if the hub's administrator has changed something, or try again later."
+        ) from exc
+    return client
+
+
+def _logged(client: Client) -> Callable[[Exception], Awaitable[None]]:
+    """Return a callback that logs errors of an existing connection in one line. Notebooks show what is logged."""
+
+    async def log_error(error: Exception) -> None:
+        if client.is_connected or client.is_reconnecting:
+            log.warning("%s", error)
+
+    return log_error

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,6 +29,8 @@ class RunningBroker:
     scheme: str
     process: subprocess.Popen[bytes] | None = None
     port: int = field(default_factory=free_port)
+    most_bytes: int = 2**30
+    """What a NATS server may store."""
 
     @property
     def url(self) -> str:
@@ -38,7 +40,10 @@ class RunningBroker:
     def command(self) -> list[str]:
         """Return the command that runs this broker."""
         if self.scheme == "nats":
-            words = ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(self.folder)]
+            config = self.folder / "nats.conf"
+            store = f'store_dir: "{self.folder}", max_file_store: {self.most_bytes}'
+            config.write_text(f"listen: 127.0.0.1:{self.port}\njetstream {{ {store} }}\n", encoding="utf-8")
+            words = ["nats-server", "-c", str(config)]
         else:
             words = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
             words += ["--appendonly", "yes", "--save", ""]
@@ -69,9 +74,9 @@ class RunningBroker:
 
 
 @contextmanager
-def run_broker(folder: Path, scheme: str) -> Iterator[RunningBroker]:
+def run_broker(folder: Path, scheme: str, **options: Any) -> Iterator[RunningBroker]:
     """Run a broker of one of the schemes ``nats`` and ``redis``, until the block ends."""
-    broker = RunningBroker(folder=folder, scheme=scheme)
+    broker = RunningBroker(folder=folder, scheme=scheme, **options)
     broker.start()
     try:
         yield broker

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import nats.errors
 import nats.js.errors
+import requests
 from nats.js.api import StreamConfig
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -77,18 +78,18 @@ class NatsFeed(Feed):
 
     async def prepare(self) -> None:
         """Create the streams, that of the outputs with a short memory of recent messages."""
-        context = (await self._connected()).jetstream()
+        context = (await self.connected()).jetstream()
         await context.add_stream(StreamConfig(name="calls", subjects=["calls"]))
         subjects = ["dead-letter.decisions", "decisions"]
         await context.add_stream(
             StreamConfig(name="decisions", subjects=subjects, duplicate_window=WINDOW_SECONDS, max_msgs=1_000_000)
         )
 
-    async def send(self, body: bytes, key: str) -> bool:
+    async def send(self, body: bytes, key: str, subject: str = "calls") -> bool:
         """Send a record, and return whether the broker has accepted it."""
         try:
-            context = (await self._connected()).jetstream(timeout=2)
-            await context.publish("calls", body, headers={"Nats-Msg-Id": key})
+            context = (await self.connected()).jetstream(timeout=2)
+            await context.publish(subject, body, headers={"Nats-Msg-Id": key} if subject == "calls" else None)
         except (*NATS_ERRORS, nats.js.errors.APIError):
             self._client = None
             return False
@@ -96,9 +97,11 @@ class NatsFeed(Feed):
 
     async def positions(self) -> tuple[list[str], list[str]]:
         """Return the positions of all records, and those in all outputs."""
-        context = (await self._connected()).jetstream()
+        context = (await self.connected()).jetstream()
         records = [str(sequence) for sequence, _ in await self._all(context, "calls")]
-        outputs = [headers["Farandole-Input"].rpartition(":")[2] for _, headers in await self._all(context, "decisions")]
+        outputs = [
+            headers["Farandole-Input"].rpartition(":")[2] for _, headers in await self._all(context, "decisions")
+        ]
         return records, outputs
 
     async def _all(self, context: Any, stream: str) -> list[tuple[int, dict[str, str]]]:
@@ -111,7 +114,8 @@ class NatsFeed(Feed):
         await reader.unsubscribe()
         return [(one.metadata.sequence.stream, one.headers or {}) for one in found]
 
-    async def _connected(self) -> nats.NATS:
+    async def connected(self) -> nats.NATS:
+        """Return a connection, which is a new one if the earlier one was lost."""
         if self._client is None or not self._client.is_connected:
             self._client = await nats.connect(
                 self._url, allow_reconnect=False, max_reconnect_attempts=1, connect_timeout=2, error_cb=_ignore
@@ -147,6 +151,7 @@ class Scoring:
     """An endpoint process that scores the records, and that can be killed."""
 
     def __init__(self, broker: RunningBroker, models: Path, model: str) -> None:
+        self.address = f"http://127.0.0.1:{free_port()}"
         self._words = [f"--from={broker.url}/calls", f"--to={broker.url}/decisions"]
         self._models = models
         self._model = model
@@ -154,10 +159,17 @@ class Scoring:
 
     def start(self) -> None:
         """Start the process."""
-        own = {"FARANDOLE_MODELS": str(self._models), "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{free_port()}/"}
+        own = {"FARANDOLE_MODELS": str(self._models), "JUPYTERHUB_SERVICE_URL": f"{self.address}/"}
         command = [str(SERVING_PYTHON), "-m", "farandole.serving", self._model, "--no-login", *self._words]
         with (self._models / "scoring.log").open("ab") as log:
             self._process = subprocess.Popen(command, env={**os.environ, **own}, cwd=ROOT, stdout=log, stderr=log)
+
+    def status(self) -> dict[str, Any]:
+        """Return what the endpoint says of its stream, or an empty dict if it does not answer."""
+        with suppress(requests.ConnectionError, requests.Timeout):
+            found: dict[str, Any] = requests.get(f"{self.address}/farandole/status", timeout=5).json()["stream"]
+            return found
+        return {}
 
     def kill(self) -> None:
         """End the process as a lost machine would."""
@@ -191,7 +203,7 @@ async def soak(folder: Path, models: Path, model: str, *, scheme: str, kills: in
                 killed[victim] += 1
                 away = random.uniform(0, AWAY_SECONDS)
                 await _kill(broker if victim == "broker" else endpoints[victim == "second"], away)
-        return await _outcome(feed, killed)
+        return await outcome(feed, killed)
 
 
 async def _first_output(feed: Feed) -> None:
@@ -228,7 +240,7 @@ async def _sending(feed: Feed) -> AsyncIterator[None]:
         await task
 
 
-async def _outcome(feed: Feed, killed: Counter[str]) -> Outcome:
+async def outcome(feed: Feed, killed: Counter[str]) -> Outcome:
     """Wait until all records have an output, at most `END_SECONDS`, and compare them."""
     records, outputs = await feed.positions()
     with suppress(TimeoutError):

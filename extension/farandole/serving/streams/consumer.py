@@ -87,6 +87,8 @@ class Consumer:
         self._figures = figures
         self._used = used
         self._pause = SHORTEST_PAUSE
+        self._refused = False
+        """Whether the last outputs could not be appended."""
 
     async def run(self) -> None:
         """Score records until this is cancelled."""
@@ -102,7 +104,8 @@ class Consumer:
     async def _follow(self, log: Log) -> None:
         while True:
             await log.seek()
-            self._figures.problem = ""
+            if not self._refused:
+                self._figures.problem = ""
             try:
                 while True:
                     await self._score(log)
@@ -114,7 +117,9 @@ class Consumer:
         batch = await log.read()
         self._figures.lag = None if batch.waiting is None else batch.waiting + len(batch.records)
         outputs = await self._scorer.score(batch.records)
+        self._refused = True
         await log.append(outputs)
+        self._refused, self._figures.problem = False, ""
         self._figures.add(outputs, batch.waiting)
         self._pause = SHORTEST_PAUSE
         self._used()

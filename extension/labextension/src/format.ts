@@ -20,6 +20,11 @@ export function number(value: number | null): string {
   return size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
 }
 
+/** Format a number with at most three significant digits, e.g. 12.5 or 812. */
+export function roundedNumber(value: number): string {
+  return number(Number(value.toPrecision(3)));
+}
+
 /** Format a number of bytes in the units of Python's `sizes.py`, e.g. 640 MiB or 2.4 GiB. */
 export function bytes(value: number | null): string {
   if (value === null) return NOTHING;
@@ -47,7 +52,7 @@ export function percent(value: number | null): string {
 /** Format the duration of a step, e.g. 33.1 ms or 1.2 s. */
 export function stepTime(seconds: number | null): string {
   if (seconds === null) return NOTHING;
-  return seconds < 1 ? `${number(Number((seconds * 1000).toPrecision(3)))} ms` : `${number(seconds)} s`;
+  return seconds < 1 ? `${roundedNumber(seconds * 1000)} ms` : `${number(seconds)} s`;
 }
 
 /** Format a number of seconds, e.g. 0:07, 1:02:03 or 2 d 3 h. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from farandole.driver.endpoints.client import EndpointStatus
+from farandole.driver.endpoints.client import EndpointStatus, StreamStatus
 from farandole.driver.table import aligned, html_table
 from farandole.models.model import ModelInfo
 from farandole.reading import printable
@@ -14,6 +14,8 @@ from farandole.times import time_text
 
 MODELS_HEAD = ("model", "saved", "metrics", "inputs", "outputs", "size", "run")
 ENDPOINTS_HEAD = ("endpoint", "serves", "state", "requests/s", "errors", "p95", "URL")
+STREAM_HEAD = ("from", "to", "lag", "records/s", "dead letters", "problem")
+"""The further columns if an endpoint scores a stream."""
 
 
 class Table:
@@ -56,10 +58,11 @@ def comparison(models: Sequence[ModelInfo]) -> Table:
 
 
 def endpoints_table(endpoints: Sequence[EndpointStatus]) -> Table:
-    """Return a table with a row for each endpoint."""
-    return Table(
-        ENDPOINTS_HEAD, [_endpoint(one) for one in endpoints], empty="no endpoint runs; `%serve MODEL` starts one"
-    )
+    """Return a table with a row for each endpoint, and with columns for streams if one of them scores a stream."""
+    streams = any(one.stream for one in endpoints)
+    head = (*ENDPOINTS_HEAD, *(STREAM_HEAD if streams else ()))
+    rows = [(*_endpoint(one), *(_stream(one.stream) if streams else ())) for one in endpoints]
+    return Table(head, rows, empty="no endpoint runs; `%serve MODEL` starts one")
 
 
 def _model(info: ModelInfo) -> tuple[str, ...]:
@@ -75,6 +78,14 @@ def _endpoint(one: EndpointStatus) -> tuple[str, ...]:
     state = "ready" if one.ready else "starting or stopping"
     rate = "-" if one.requests_per_second is None else f"{one.requests_per_second:.1f}"
     return one.name, serves, state, rate, "-" if one.errors is None else str(one.errors), latency, one.url
+
+
+def _stream(stream: StreamStatus | None) -> tuple[str, ...]:
+    if stream is None:
+        return ("-",) * len(STREAM_HEAD)
+    lag = "-" if stream.lag is None else str(stream.lag)
+    rate = f"{stream.records_per_second:.1f}"
+    return stream.source, stream.target, lag, rate, str(stream.dead_letters), stream.problem or "-"
 
 
 def _tensors(tensors: Sequence[object]) -> str:

@@ -12,13 +12,19 @@ from typing import Any
 import aiohttp
 
 from farandole.driver.control.mailbox import driver_statuses
-from farandole.driver.endpoints.client import EndpointClient, EndpointStatus, endpoints_among, known
+from farandole.driver.endpoints.client import (
+    EndpointClient,
+    EndpointStatus,
+    StreamStatus,
+    endpoints_among,
+    known,
+)
 from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
 from farandole.exceptions import HubError, WorkerStartError
 from farandole.server.panel.clusters import PendingAction, Server, Snapshot, WorkerAnswer, worker_state
-from farandole.server.panel.wire_hub import Endpoint, Hub, HubNotice
+from farandole.server.panel.wire_hub import Endpoint, EndpointStream, Hub, HubNotice
 from farandole.server.worker.usage import UsageMeter
 
 HUB_SECONDS = 30.0
@@ -214,11 +220,26 @@ def _endpoint(status: EndpointStatus, server: Server) -> Endpoint:
         "url": status.url,
         "model": status.model or None,
         "version": status.version or None,
-        "command": " ".join(status.command) or status.image or None,
+        "command": " ".join(status.command) or None,
+        "image": status.image or None,
         "state": worker_state(server),
         "requests_per_second": status.requests_per_second,
         "errors": status.errors,
         "p95_ms": status.p95_ms,
+        "stream": _stream(status.stream),
+    }
+
+
+def _stream(status: StreamStatus | None) -> EndpointStream | None:
+    if status is None:
+        return None
+    return {
+        "source": status.source,
+        "target": status.target,
+        "lag": status.lag,
+        "records_per_second": status.records_per_second,
+        "dead_letters": status.dead_letters,
+        "problem": status.problem or None,
     }
 
 

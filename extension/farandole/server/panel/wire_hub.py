@@ -70,13 +70,32 @@ class Resources(TypedDict):
     backends: list[str]
 
 
-class Endpoint(TypedDict):
-    """An endpoint. Without a ``model``, it runs ``command``.
+class EndpointStream(TypedDict):
+    """The stream that an endpoint scores, from ``source`` to ``target``.
 
+    - ``lag`` is the number of records that wait in the source, or null if it is not known.
+    - ``records_per_second`` were scored in the last minute. ``dead_letters`` are the records since the start of the
+      endpoint that the model could not score.
+    - ``problem`` says why no record is scored at the moment, and is null otherwise.
+    """
+
+    source: str
+    target: str
+    lag: int | None
+    records_per_second: float
+    dead_letters: int
+    problem: str | None
+
+
+class Endpoint(TypedDict):
+    """An endpoint, which runs ``command`` or serves ``model``. The other one is null.
+
+    - ``image`` is the image that has the model, or null. Only the endpoint itself knows which model is in its image, so
+      both ``model`` and ``command`` are null until it is ready, and while it does not answer.
     - ``url`` is for programs elsewhere. It is only a path if the hub does not know its public address.
     - ``requests_per_second``, ``errors`` and ``p95_ms`` (95 % of the requests took at most this many milliseconds) are
       those of the last minute. ``p95_ms`` is null if there was no request.
-    - While a ready endpoint does not answer, these and ``version`` are null. They are always null for a command.
+    - While a ready endpoint does not answer, these, ``version`` and ``stream`` are null, and always for a command.
     """
 
     name: str
@@ -84,7 +103,9 @@ class Endpoint(TypedDict):
     model: str | None
     version: int | None
     command: str | None
+    image: str | None
     state: Literal["starting", "ready", "stopping"]
     requests_per_second: float | None
     errors: int | None
     p95_ms: float | None
+    stream: EndpointStream | None

@@ -88,9 +88,7 @@ function RequestField({ request, set }: FieldProps): JSX.Element {
   const { trans } = usePanelContext();
   const id = useId();
   if (request?.request === null) {
-    return (
-      <Note info>{trans.__("The model's example is too large to be shown here. It is sent as it was saved.")}</Note>
-    );
+    return <Note info>{trans.__("The model's example is too large to be shown here. It is sent in full.")}</Note>;
   }
   return (
     <div className="fd-field">

@@ -2,11 +2,12 @@
 
 import { useState, type JSX } from "react";
 
-import { basename, number, stepTime } from "../format";
+import { basename, number, roundedNumber, stepTime } from "../format";
 import { isHubAway, isKnown } from "../state/reducer";
 import type { Endpoint } from "../wire";
 import { usePanelContext, usePanelState } from "./context";
 import { RequestForm, type Drafts } from "./endpointRequest";
+import { Stream } from "./endpointStream";
 import { Empty, Meter, Note, Status } from "./parts";
 
 export function Endpoints({ drafts }: { drafts: Drafts }): JSX.Element {
@@ -44,11 +45,12 @@ function NoEndpoint(): JSX.Element {
 
 function EndpointCard({ endpoint, drafts }: { endpoint: Endpoint; drafts: Drafts }): JSX.Element {
   const { trans } = usePanelContext();
-  const { name, state, model, version, command } = endpoint;
+  const { name, state, model, command, stream } = endpoint;
   const [trying, setTrying] = useState(drafts.has(name));
   const { stopping, stop } = useStop(endpoint);
   const shown = stopping ? "stopping" : state;
-  const callable = shown === "ready" && model !== null;
+  const isReady = shown === "ready";
+  const callable = isReady && model !== null;
   const toggleForm = () => {
     drafts.delete(name);
     setTrying(!trying);
@@ -59,9 +61,12 @@ function EndpointCard({ endpoint, drafts }: { endpoint: Endpoint; drafts: Drafts
         <h3 className="fd-title">{name}</h3>
         <Status of={shown} />
       </div>
-      <div className="fd-facts">{model === null ? command : version === null ? model : `${model}:${version}`}</div>
+      <div className="fd-facts">
+        <Served endpoint={endpoint} />
+      </div>
       <Address endpoint={endpoint} />
-      {callable && <Figures endpoint={endpoint} />}
+      {isReady && stream && <Stream name={name} stream={stream} />}
+      {isReady && command === null && <Figures endpoint={endpoint} />}
       <div className="fd-row">
         {callable && (
           <button
@@ -88,14 +93,25 @@ function EndpointCard({ endpoint, drafts }: { endpoint: Endpoint; drafts: Drafts
   );
 }
 
+/** The command, or the model with its version and its image. Only the image is known until its endpoint answers. */
+function Served({ endpoint: { model, version, command, image } }: { endpoint: Endpoint }): JSX.Element {
+  const { trans } = usePanelContext();
+  if (model === null) return <>{command ?? image}</>;
+  const served = version === null ? model : `${model}:${version}`;
+  return <>{image === null ? served : trans.__("%1 from %2", served, image)}</>;
+}
+
 /** Return whether the endpoint is being stopped, and a function that asks the user and then stops it. */
-function useStop({ name, model: served }: Endpoint) {
+function useStop({ name, command, image, stream }: Endpoint) {
   const { model, trans, confirm } = usePanelContext();
   const [stopping, setStopping] = useState(false);
-  const body =
-    served === null
-      ? trans.__("Programs can no longer call it.")
-      : trans.__("Programs can no longer call it. The model stays in the model store.");
+  const consequences = [
+    trans.__("Programs can no longer call it."),
+    stream && trans.__("Its stream is no longer scored."),
+    image !== null && trans.__("The image stays in the registry."),
+    image === null && command === null && trans.__("The model stays in the model store."),
+  ];
+  const body = consequences.filter(Boolean).join(" ");
   const stop = async () => {
     if (!(await confirm(trans.__("Stop endpoint %1?", name), body, trans.__("Stop")))) return;
     setStopping(true);
@@ -109,10 +125,13 @@ function useStop({ name, model: served }: Endpoint) {
 }
 
 /** The address for requests to a model, which browsers cannot open, or a link to the server that a command has started. */
-function Address({ endpoint: { url, model } }: { endpoint: Endpoint }): JSX.Element {
+function Address({ endpoint: { url, model, command } }: { endpoint: Endpoint }): JSX.Element {
   // A hub that does not know its public address gives only the path.
   const { href } = new URL(url, window.location.href);
-  if (model !== null) return <code className="fd-endpoint-url">{`${href}v2/models/${basename(model)}/infer`}</code>;
+  if (command === null) {
+    const path = model === null ? "" : `v2/models/${basename(model)}/infer`;
+    return <code className="fd-endpoint-url">{href + path}</code>;
+  }
   return (
     <a className="fd-endpoint-url" href={href} target="_blank" rel="noopener noreferrer">
       {href}
@@ -122,18 +141,24 @@ function Address({ endpoint: { url, model } }: { endpoint: Endpoint }): JSX.Elem
 
 function Figures({ endpoint }: { endpoint: Endpoint }): JSX.Element {
   const { trans } = usePanelContext();
-  const { name, requests_per_second: rate, errors, p95_ms: latency } = endpoint;
+  const { name, model, requests_per_second: rate, errors, p95_ms: latency } = endpoint;
   if (rate === null) {
-    return <Note>{trans.__("The endpoint does not answer, so its version and its requests are unknown.")}</Note>;
+    return (
+      <Note>
+        {model === null
+          ? trans.__("The endpoint does not answer, so its model and its requests are unknown.")
+          : trans.__("The endpoint does not answer, so its version and its requests are unknown.")}
+      </Note>
+    );
   }
   const facts = [
-    [trans.__("Requests/s"), number(Number(rate.toPrecision(3)))],
+    [trans.__("Requests/s"), roundedNumber(rate)],
     [trans.__("Latency (p95)"), stepTime(latency === null ? null : latency / 1000)],
     [trans.__("Errors"), number(errors)],
   ] as const;
   return (
-    <div role="group" aria-label={trans.__("Requests to %1 in the last minute", name)}>
-      <p className="fd-muted">{trans.__("In the last minute")}</p>
+    <div className="fd-endpoint-part" role="group" aria-label={trans.__("Requests to %1 in the last minute", name)}>
+      <p className="fd-muted">{trans.__("Requests in the last minute")}</p>
       <div className="fd-usage">
         {facts.map(([label, text]) => (
           <Meter key={label} label={label} text={text} value={null} total={null} />

@@ -33,13 +33,24 @@ export function stateLabel(trans: Translator, state: string): string {
   return labels.get(state) ?? state;
 }
 
+interface MeterProps {
+  label: string;
+  text: string;
+  value: number | null;
+  total: number | null;
+  /** Whether the value needs the user's attention. */
+  warn?: boolean;
+}
+
 /** A value. If the total is known, a bar shows the value's share of the total. */
-export function Meter(props: { label: string; text: string; value: number | null; total: number | null }): JSX.Element {
+export function Meter(props: MeterProps): JSX.Element {
   const part = share(props.value, props.total);
   return (
     <div className="fd-meter">
       <span className="fd-muted">{props.label}</span>
-      <span className="fd-meter-text">{props.text}</span>
+      <span className="fd-meter-text" data-warn={props.warn || undefined}>
+        {props.text}
+      </span>
       {part !== null && <Bar role="meter" label={props.label} text={props.text} value={part * 100} />}
     </div>
   );

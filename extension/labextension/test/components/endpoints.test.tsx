@@ -100,7 +100,7 @@ test("known endpoints stay while the hub or the server is down", async () => {
 
 test("an endpoint shows its version, its address and the requests of the last minute", async () => {
   await show();
-  for (const part of ["iris:3", "Requests/s12.5", "Latency (p95)8.25 ms", "Errors2", "In the last minute"]) {
+  for (const part of ["iris:3", "Requests/s12.5", "Latency (p95)8.25 ms", "Errors2", "Requests in the last minute"]) {
     expect(card("iris").textContent).toContain(part);
   }
   expect(statusOf("iris")).toBe("ready");
@@ -122,10 +122,10 @@ test.each([
 
 test("several endpoints in all states are shown, and only ready models take requests", async () => {
   await show(message.endpoints);
-  expect(cards()).toEqual(["app", "cells", "iris", "old", "quiet", "silent"]);
-  expect(cards().map(statusOf).join(" ")).toBe("ready starting ready stopping ready ready");
-  expect(buttons("iris")).toEqual(["Send a request", "Stop"]);
-  for (const name of ["app", "cells", "old"]) {
+  const states = cards().map((name) => [name, statusOf(name)]);
+  expect(states).toEqual(message.endpoints.map(({ name, state }) => [name, state]));
+  for (const name of ["iris", "calls", "shipped"]) expect(buttons(name)).toEqual(["Send a request", "Stop"]);
+  for (const name of ["app", "cells", "mute", "old", "pulled"]) {
     expect(buttons(name)).toEqual(["Stop"]);
     expect(card(name).textContent).not.toContain("Requests/s");
   }
@@ -142,6 +142,41 @@ test("an endpoint that does not answer has no figures, and says so", async () =>
   expect(card("silent").textContent).toContain("The endpoint does not answer");
   expect(card("silent").querySelector(".fd-facts")?.textContent).toBe("silent");
   expect(card("silent").textContent).not.toContain("Requests/s");
+});
+
+describe("an image", () => {
+  const facts = (name: string) => card(name).querySelector(".fd-facts")?.textContent;
+  const address = (name: string) => card(name).querySelector("code")?.textContent;
+
+  test("is shown with its model, which takes requests", async () => {
+    await show([named("shipped")]);
+    expect(facts("shipped")).toBe("iris:3 from registry.example.org/lab/iris:3");
+    expect(address("shipped")).toBe("http://localhost/user/ada/serve-shipped/v2/models/iris/infer");
+    expect(card("shipped").textContent).toContain("Requests/s2");
+    expect(card("shipped").querySelector("a")).toBeNull();
+  });
+
+  test.each([
+    ["pulled", "starting", false],
+    ["mute", "ready", true],
+  ])("%p has no model until its endpoint is ready and answers", async (name, state, isSilent) => {
+    await show([named(name)]);
+    expect(statusOf(name)).toBe(state);
+    expect(facts(name)).toBe(named(name).image);
+    expect(address(name)).toBe(`http://localhost/user/ada/serve-${name}/`);
+    // Browsers cannot open the address of a model.
+    expect(card(name).querySelector("a")).toBeNull();
+    const said = card(name).querySelector("[role=note]")?.textContent;
+    expect(said).toBe(
+      isSilent ? "The endpoint does not answer, so its model and its requests are unknown." : undefined,
+    );
+  });
+
+  test("stays in the registry when its endpoint is stopped", async () => {
+    await show([named("mute")]);
+    await harness.click("button", "Stop mute");
+    expect(harness.confirm.mock.lastCall).toContain("Programs can no longer call it. The image stays in the registry.");
+  });
 });
 
 test("the server of a command is a link, and its command is text", async () => {

@@ -6,7 +6,7 @@ import json
 import aiohttp
 import pytest
 from aiohttp import web
-from farandole.driver.endpoints.client import ENDPOINT_PREFIX, LONGEST_REASON, EndpointClient
+from farandole.driver.endpoints.client import ENDPOINT_PREFIX, LONGEST_REASON, EndpointClient, StreamStatus
 from farandole.driver.workers.client import HubClient
 from farandole.exceptions import (
     EndpointError,
@@ -22,6 +22,10 @@ from tests.unit.driver.workers.test_source import TOKEN, FakeHub, served
 
 STATUS = {
     "model": "iris", "version": 4, "requests_per_second": 2.5, "errors": 1, "p50_ms": 3.0, "p95_ms": 8.5
+}  # fmt: skip
+STREAM = {
+    "source": "nats:///calls", "target": "nats:///decisions.{label}", "lag": 12, "records_per_second": 812.4,
+    "dead_letters": 3, "problem": "",
 }  # fmt: skip
 REMEDY = "Try again; if the error remains, stop it with `%serve stop iris` and start it again."
 
@@ -77,6 +81,11 @@ async def client(hub):
 
 def page(status):
     return lambda: web.Response(status=status, text="<html>Bad gateway</html>", content_type="text/html")
+
+
+def streaming(**changes):
+    """Return the response of an endpoint that scores a stream."""
+    return lambda: web.json_response({**STATUS, "stream": {**STREAM, **changes}})
 
 
 def said(content, status=200):
@@ -140,6 +149,8 @@ async def test_all_endpoints_are_asked_at_the_same_time(client, hub):
         (json.dumps({**STATUS, "errors": -1}).encode(), "status: 'errors' is -1"),
         (json.dumps({**STATUS, "p95_ms": {"x": 1}}).encode(), "status: 'p95_ms' is {'x': 1}"),
         (json.dumps({**STATUS, "p95_ms": 10**400}).encode(), "status: 'p95_ms' is 1000"),
+        (json.dumps({**STATUS, "stream": "nats:///calls"}).encode(), "status: 'stream' is 'nats:///calls'"),
+        (json.dumps({**STATUS, "stream": {}}).encode(), "status of its stream: 'source' is None"),
     ],
 )
 async def test_an_invalid_status_is_an_error_that_hides_no_other_endpoint(client, hub, content, message):
@@ -152,6 +163,70 @@ async def test_an_invalid_status_is_an_error_that_hides_no_other_endpoint(client
     assert [(one.name, one.version, one.errors) for one in await client.statuses()] == [
         ("iris", 0, None), ("other", 1, None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("source", None),
+        ("target", 3),
+        ("lag", -1),
+        ("lag", 1.5),
+        ("lag", True),
+        ("records_per_second", None),
+        ("records_per_second", -0.5),
+        ("records_per_second", float("inf")),
+        ("dead_letters", None),
+        ("dead_letters", "3"),
+        ("problem", None),
+        ("problem", ["down"]),
+    ],
+)
+async def test_an_invalid_status_of_a_stream_is_an_error(client, hub, key, value):
+    hub.response = streaming(**{key: value})
+    with pytest.raises(EndpointError) as caught:
+        await client.status("iris")
+    assert str(caught.value) == (
+        f"the endpoint iris sent an invalid status of its stream: {key!r} is {value!r}. {REMEDY}"
+    )
+    [known] = await client.statuses()
+    assert (known.version, known.stream) == (0, None)
+
+
+async def test_the_status_of_a_stream_is_known(client, hub):
+    hub.response = streaming()
+    assert (await client.status("iris")).stream == StreamStatus(**STREAM)
+    hub.response = streaming(lag=None)
+    assert (await client.status("iris")).stream.lag is None
+
+
+@pytest.mark.parametrize("response", [{**STATUS, "stream": None}, STATUS])
+async def test_an_endpoint_without_a_stream_or_of_an_earlier_version_has_none(client, hub, response):
+    hub.response = lambda: web.json_response(response)
+    assert (await client.status("iris")).stream is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        ("no answer;\n trying again", "no answer; trying again"),
+        ("\x1b[31mred", "?[31mred"),
+        ("x" * 10_000, "x" * LONGEST_REASON),
+    ],
+)
+async def test_a_problem_of_a_stream_is_one_printable_line(client, hub, problem, shown):
+    hub.response = streaming(problem=problem)
+    assert (await client.status("iris")).stream.problem == shown
+
+
+async def test_an_image_names_its_model_when_it_answers(client, hub):
+    image = "registry.example.org/lab/iris:4"
+    hub.servers["serve-iris"]["user_options"] = {"role": "endpoint", "model_image": image}
+    found = await client.status("iris")
+    assert (found.image, found.model, found.version) == (image, "iris", 4)
+    hub.response = page(502)
+    found = await client.status("iris")
+    assert (found.image, found.model, found.version) == (image, "", 0)
 
 
 async def test_a_status_without_requests_has_no_duration(client, hub):

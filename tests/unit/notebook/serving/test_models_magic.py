@@ -26,13 +26,13 @@ def magics(shell, model_store):
 
 def save(model_store, *, accuracy, name=IRIS, files=(WEIGHTS_FILE, ONNX_FILE)):
     inputs = (TensorInfo(name="x", datatype="FP32", shape=(-1, 4)),)
+    outputs = (TensorInfo(name="output", datatype="FP32", shape=(-1, 3)),)
 
     def write(folder):
         for file in files:
             (folder / file).write_bytes(b"weights")
-        return ModelInfo(
-            name=name, version=1, folder=folder, created=1.0, metrics={"accuracy": accuracy}, inputs=inputs
-        )
+        about = {"metrics": {"accuracy": accuracy}, "inputs": inputs, "outputs": outputs}
+        return ModelInfo(name=name, version=1, folder=folder, created=1.0, **about)
 
     return model_store.save(name, write)
 

@@ -8,9 +8,10 @@ from farandole.exceptions import EndpointError, EndpointExistsError, EndpointNot
 from farandole.models.model import PROGRAM_FILE, WEIGHTS_FILE, ModelInfo
 from farandole.models.names import ModelName
 from farandole.notebook.serving.magics import ServingMagics
+from farandole.notebook.serving.tables import ENDPOINTS_HEAD, STREAM_HEAD
 from IPython.core.interactiveshell import InteractiveShell
 
-from tests.unit.driver.endpoints.test_client import EndpointHub
+from tests.unit.driver.endpoints.test_client import EndpointHub, streaming
 from tests.unit.driver.workers.test_source import TOKEN, served
 from tests.unit.notebook.serving.test_models_magic import save
 
@@ -91,6 +92,36 @@ async def test_an_endpoint_that_does_not_answer_is_listed_without_a_version(serv
     assert (await serve("list")).rows == [("iris", "iris", "ready", "-", "-", "-", "/user/ada/serve-iris/")]
 
 
+async def test_an_image_is_listed_until_its_endpoint_names_the_model(serve, hub):
+    image = "registry.example.org/lab/iris:4"
+    hub.servers["serve-iris"]["user_options"] = {"role": "endpoint", "model_image": image}
+    assert (await serve("list")).rows[0][:3] == ("iris", "iris:4", "ready")
+    hub.response = lambda: web.Response(status=502)
+    assert (await serve("list")).rows[0][:3] == ("iris", image, "ready")
+
+
+async def test_only_endpoints_with_a_stream_add_its_columns(serve, hub):
+    assert (await serve("list")).head == ENDPOINTS_HEAD
+    hub.servers["serve-app"] = {"ready": True, "url": "/user/ada/serve-app/", "user_options": {
+        "role": "endpoint", "command": ["python", "app.py"],
+    }}  # fmt: skip
+    hub.response = streaming()
+    listed = await serve("list")
+    assert listed.head == ENDPOINTS_HEAD + STREAM_HEAD
+    assert [row[len(ENDPOINTS_HEAD) :] for row in listed.rows] == [
+        ("-",) * 6,
+        ("nats:///calls", "nats:///decisions.{label}", "12", "812.4", "3", "-"),
+    ]
+
+
+async def test_the_problem_of_a_stream_is_listed(serve, hub):
+    hub.response = streaming(lag=None, records_per_second=0, problem="the broker does not answer; <b>trying again</b>")
+    listed = await serve("list")
+    assert listed.rows[0][-4:] == ("-", "0.0", "3", "the broker does not answer; <b>trying again</b>")
+    assert "&lt;b&gt;trying again&lt;/b&gt;" in listed._repr_html_()
+    assert repr(listed).splitlines()[1].endswith("trying again</b>")
+
+
 async def test_the_only_endpoint_needs_no_name(serve, hub, capsys):
     await serve("token --days 0.5")
     assert hub.asked_about == [("serve-iris", {"days": 0.5})]
@@ -164,9 +195,42 @@ async def test_a_command_is_split_as_in_a_shell(serve, hub):
     assert hub.asked["serve-app"]["user_options"]["command"] == ["python", "my app.py", "--port", "{port}"]
 
 
+@pytest.mark.parametrize("variables", [{}, {"label": "mine"}])
+async def test_a_stream_keeps_its_label_and_other_braces_are_variables(serve, hub, model_store, shell, variables):
+    save(model_store, accuracy=0.5, name=ModelName(model="routes"))
+    shell.user_ns.update({"subject": "calls", **variables})
+    try:
+        await serve("routes:1 --from {subject} --to decisions.{label}")
+        await serve("routes:1 --name other --from calls --to decisions.{label}")
+    finally:
+        for name in ("subject", *variables):
+            del shell.user_ns[name]
+    wanted = {"from": "calls", "to": "decisions.{label}"}
+    for server in ("serve-routes", "serve-other"):
+        options = hub.asked[server]["user_options"]
+        assert {key: options.get(key) for key in wanted} == wanted
+
+
+async def test_credentials_are_a_file_in_the_home(serve, hub, model_store, tmp_path, monkeypatch):
+    save(model_store, accuracy=0.5, name=ModelName(model="routes"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "nats.creds").write_text("secret")
+    await serve("routes:1 --from nats://a.b/calls --to nats://a.b/to --credentials ~/nats.creds")
+    assert hub.asked["serve-routes"]["user_options"]["credentials"] == "nats.creds"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("flowers --from calls", "a stream needs both `--from` and `--to`"),
+        ("flowers --to calls", "a stream needs both `--from` and `--to`"),
+        ("flowers --credentials a", "a stream needs both `--from` and `--to`"),
+        ("flowers --from calls --to 'two words'", "is not a subject of NATS"),
+        ("flowers --from calls --to calls", "would be scored again"),
+        ("flowers --from calls --to to --credentials missing", "is not a file in your home"),
+        ("iris --from calls --to to", "does not change its server; leave out --from --to, or stop it"),
+        ("--command app --name app --from calls --to to", "a command does not score records of a stream"),
+        ("iris --kserve --from calls --to to", "leave out --from --to"),
         ("iris:3 --command app", "`%serve --command` takes no model and no action; leave out iris:3"),
         ("stop iris --command app", "leave out stop iris"),
         ("--command app --kserve", "leave out --kserve"),

@@ -9,13 +9,16 @@ from farandole.models.model import ModelInfo
 from farandole.models.names import parse_name
 from farandole.server.panel import wire, wire_hub, wire_routes
 from farandole.server.panel.routes.endpoints import MOST_SHOWN, readable
+from farandole.server.panel.routes.examples import MOST_ZEROS
 
 from tests.panel import PanelHub, panel_server
+from tests.unit.driver.endpoints.test_client import STREAM
 from tests.unit.driver.workers.test_source import TOKEN
 from tests.unit.server.panel.test_wire import misfit
 
 FIGURES = {"requests_per_second": 2.5, "errors": 1, "p50_ms": 3.0, "p95_ms": 8.5}
 UNKNOWN = {"requests_per_second": None, "errors": None, "p95_ms": None}
+IMAGE = "registry.example.org/lab/iris:3"
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 2.0]}
 REQUEST = {"inputs": [TENSOR]}
 ANSWER = {"model_name": "iris", "model_version": "3", "outputs": [TENSOR]}
@@ -28,11 +31,13 @@ class EndpointHub(PanelHub):
         super().__init__()
         self.status = {"model": "iris", "version": 3, **FIGURES}
         self.answered = (200, ANSWER)
+        self.inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
         self.called = []
 
     def application(self):
         app = super().application()
         app.router.add_get("/user/ada/{name}/farandole/status", self.endpoint_status)
+        app.router.add_get("/user/ada/{name}/v2/models/iris", self.metadata)
         app.router.add_post("/user/ada/{name}/v2/models/{model}/infer", self.infer)
         return app
 
@@ -44,6 +49,9 @@ class EndpointHub(PanelHub):
         if request.match_info["name"] in self.hung:
             await asyncio.Event().wait()
         return web.json_response(self.status) if self.status else web.Response(status=502, text="<b>Bad gateway</b>")
+
+    async def metadata(self, request):
+        return web.json_response({"name": "iris", "versions": [], "platform": "", "inputs": self.inputs, "outputs": []})
 
     async def infer(self, request):
         self.called.append((request.path, request.headers["Authorization"], await request.json()))
@@ -108,6 +116,37 @@ async def test_without_endpoints_nothing_is_asked_about_them(server, hub):
     assert sorted(path.removeprefix("/hub/api/") for _, path in hub.requests) == [
         "farandole/gpus", "farandole/notices", "user", "users/ada",
     ]  # fmt: skip
+
+
+async def test_the_stream_of_an_endpoint_is_known(server, hub):
+    hub.serves("iris")
+    hub.status = {**hub.status, "stream": STREAM}
+    [found] = await endpoints(server)
+    assert misfit(found, wire_hub.Endpoint) is None
+    assert found["stream"] == {**STREAM, "problem": None}
+    hub.status["stream"] = {**STREAM, "lag": None, "problem": "the broker does not answer"}
+    [found] = await endpoints(server)
+    assert misfit(found, wire_hub.Endpoint) is None
+    assert (found["stream"]["lag"], found["stream"]["problem"]) == (None, "the broker does not answer")
+
+
+async def test_an_endpoint_with_an_invalid_stream_is_listed_without_figures(server, hub):
+    hub.serves("iris")
+    hub.status = {**hub.status, "stream": {**STREAM, "lag": "many"}}
+    [found] = await endpoints(server)
+    assert (found["state"], found["version"], found["errors"], found["stream"]) == ("ready", None, None, None)
+
+
+async def test_the_model_in_an_image_is_known_when_its_endpoint_answers(server, hub):
+    hub.has("serve-lab", role="endpoint", model_image=IMAGE)
+    hub.has("serve-new", role="endpoint", model_image=IMAGE)
+    hub.servers["serve-new"] |= {"ready": False, "pending": "spawn"}
+    lab, new = await endpoints(server)
+    assert [misfit(one, wire_hub.Endpoint) for one in (lab, new)] == [None] * 2
+    assert (lab["image"], lab["model"], lab["version"], lab["command"]) == (IMAGE, "iris", 3, None)
+    assert (new["image"], new["model"], new["version"], new["command"]) == (IMAGE, None, None, None)
+    hub.status = None
+    assert (await endpoints(server))[0]["model"] is None
 
 
 async def test_pages_get_the_endpoints_and_each_change(server, hub):
@@ -176,6 +215,38 @@ async def test_the_example_is_that_of_the_version_not_of_the_latest(server, hub,
         await stream.until("endpoints", lambda said: said["endpoints"][0]["version"] is None)
         found = await server.ask("GET", "endpoints/iris/example")
     assert json.loads(found["request"]) == {"inputs": []}
+
+
+async def test_the_example_of_an_image_is_a_row_of_zeros(server, hub, model_store):
+    # This is another model, which only has the name of the one in the image.
+    save(model_store, example=REQUEST)
+    hub.has("serve-lab", role="endpoint", model_image=IMAGE)
+    hub.inputs += [{"name": "n", "datatype": "INT64", "shape": [2]}, {"name": "b", "datatype": "BOOL", "shape": []}]
+    found = await server.ask("GET", "endpoints/lab/example")
+    zeros = [
+        {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.0, 0.0]},
+        {"name": "n", "datatype": "INT64", "shape": [2], "data": [0, 0]},
+        {"name": "b", "datatype": "BOOL", "shape": [], "data": [False]},
+    ]
+    assert json.loads(found["request"]) == {"inputs": zeros}
+    await server.ask("POST", "endpoints/lab/infer", json={"request": None})
+    assert [request for _, _, request in hub.called] == [{"inputs": zeros}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status", "message"),
+    [
+        (None, 409, "the endpoint lab sent an invalid description of its inputs: TypeError"),
+        ([{"name": "x"}], 409, "the endpoint lab sent an invalid description of its inputs: KeyError('datatype')"),
+        ([{"name": "x", "datatype": "FP32", "shape": ["many"]}], 409, "invalid description of its inputs: TypeError"),
+        ([{"name": "x", "datatype": "FP32", "shape": [1, MOST_ZEROS + 1]}], 400, "are too large for an example; use"),
+    ],
+)
+async def test_an_image_without_a_usable_description_has_no_example(server, hub, inputs, status, message):
+    hub.has("serve-lab", role="endpoint", model_image=IMAGE)
+    hub.inputs = inputs
+    refused = await server.ask("GET", "endpoints/lab/example", status)
+    assert message in refused["message"]
 
 
 async def test_the_request_in_the_form_is_sent_with_the_users_token_and_answered(server, hub):

@@ -74,6 +74,7 @@ def test_every_file_has_a_type_and_every_message_an_example():
         (lambda state: state["runs"].update(total=True), "total is True"),
         (lambda state: state["endpoints"][0].update(state="away"), r"it.endpoints\[0\].state is 'away', not"),
         (lambda state: state["endpoints"][0].pop("p95_ms"), r"it.endpoints\[0\] has the keys"),
+        (lambda state: state["endpoints"][0].update(stream={}), r"it.endpoints\[0\].stream is {}, not"),
     ],
 )
 def test_a_mismatch_is_found(change, problem):

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from farandole.driver.endpoints.client import EndpointClient
-from farandole.exceptions import EndpointNotFoundError, ModelNotFoundError, NoClusterError, UsageError
-from farandole.models.model import EXAMPLE_FILE
-from farandole.models.store import ModelStore
-from farandole.reading import parse_json, read_json, reason
+from farandole.exceptions import EndpointNotFoundError, NoClusterError, UsageError
+from farandole.reading import parse_json
 from farandole.runs.writer import strict_json
 from farandole.server.panel.problems import RefusedError
 from farandole.server.panel.routes.clusters import LONGEST_MESSAGE, PanelHandler, requires, typed
+from farandole.server.panel.routes.examples import saved_example, zeros
 from farandole.server.panel.wire_hub import Endpoint
 
 MOST_SHOWN = LONGEST_MESSAGE * 4 // 5
@@ -38,6 +37,14 @@ class _Handler(PanelHandler):
                 return one
         raise RefusedError("unknown", f"there is no endpoint {name!r} that serves a model")
 
+    async def example(self, endpoint: Endpoint) -> dict[str, Any]:
+        """Return the example that was saved with the model, or a request of zeros for the model of an image."""
+        if endpoint["image"] is None:
+            return await asyncio.to_thread(saved_example, endpoint)
+        name, client = endpoint["name"], self.client()
+        metadata = await client.metadata(name, model_of(endpoint), await client.server(name))
+        return zeros(name, metadata)
+
 
 class EndpointHandler(_Handler):
     """``DELETE endpoints/NAME`` stops an endpoint."""
@@ -60,10 +67,9 @@ class ExampleHandler(_Handler):
 
     @requires("read")
     async def get(self, name: str) -> None:
-        """Respond with the example that was saved with the model."""
+        """Respond with the example of the model."""
         async with self.panel.used():
-            endpoint = self.served(name)
-            text = await asyncio.to_thread(lambda: readable(_example(endpoint)))
+            text = await asyncio.to_thread(readable, await self.example(self.served(name)))
         self.answer({"request": text if len(text) <= MOST_SHOWN else None})
 
 
@@ -77,12 +83,17 @@ class InferHandler(_Handler):
         async with self.panel.used():
             endpoint = self.served(name)
             if request is None:
-                request = await asyncio.to_thread(_example, endpoint)
+                request = await self.example(endpoint)
             begun = time.perf_counter()
-            found = await self.client().infer(name, str(endpoint["model"]).rpartition("/")[2], request)
+            found = await self.client().infer(name, model_of(endpoint), request)
             seconds = time.perf_counter() - begun
         text = await asyncio.to_thread(readable, found)
         self.answer({"answer": text[:MOST_SHOWN], "complete": len(text) <= MOST_SHOWN, "seconds": seconds})
+
+
+def model_of(endpoint: Endpoint) -> str:
+    """Return the name of an endpoint's model in requests, which is without its group."""
+    return str(endpoint["model"]).rpartition("/")[2]
 
 
 def readable(message: Mapping[str, Any]) -> str:
@@ -106,16 +117,3 @@ def _request(body: Mapping[str, Any]) -> dict[str, Any] | None:
         return parse_json(typed(body, "request", str), "the request")
     except ValueError as exc:
         raise UsageError(str(exc)) from exc
-
-
-def _example(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the example of an endpoint's version, or of the latest version if it is unknown which one it serves."""
-    model, version = endpoint["model"], endpoint["version"]
-    try:
-        info = ModelStore().find(f"{model}:{version}" if version else str(model))
-    except ModelNotFoundError as exc:
-        raise RefusedError("unknown", str(exc)) from exc
-    try:
-        return read_json(info.folder, EXAMPLE_FILE)
-    except (OSError, ValueError) as exc:
-        raise UsageError(f"the example of {info} cannot be read: {reason(exc)}") from exc

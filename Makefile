@@ -27,19 +27,19 @@ endef
 define program
 command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ apt-get download -qq $(1) 2>/dev/null || { apt-get update -qq && apt-get download -qq $(1); }; } && \
-	dpkg-deb --extract $(1)_*.deb . && cp usr/bin/$(1) $(CURDIR)/$(BIN)/ && rm -r $$folder; } || \
+	dpkg-deb --extract $(1)_*.deb . && cp usr/*bin/$(1) $(CURDIR)/$(BIN)/ && rm -r $$folder; } || \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp ## install what the hub needs into .venv, .venv-serving and node_modules
+setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp $(VENV)/stamp-nats ## install what the hub needs into .venv, .venv-serving and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
-setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry
+setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry $(VENV)/stamp-redis
 
 demo: setup ## start a hub, log in, run the first notebook on two workers, and stop everything
 	@$(BIN)/python -m tests.demo
@@ -47,14 +47,14 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, and s
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE set its port and state folder
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry $(VENV)/stamp-redis $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
 	$(BIN)/npm --prefix $(LAB) test
 	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 
 test-docker: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests that need a container engine and the images of `make images`
 	$(BIN)/python -m pytest tests/docker -m "$(SELECT)" $(PYTEST_ARGS)
 
-test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests that start a Kubernetes node; needs root, an engine and the images
+test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-registry ## run the tests that start a Kubernetes node; needs root, an engine and the images
 	$(BIN)/python -m tests.kubernetes.node.programs
 	$(BIN)/python -m pytest tests/kubernetes -m "$(SELECT)" $(PYTEST_ARGS)
 
@@ -116,6 +116,9 @@ bench-network: setup $(VENV)/stamp-test ## measure training on one to three host
 
 bench-serving: setup $(VENV)/stamp-test ## measure endpoints against KServe alone, through the hub, and while versions are switched
 	$(BIN)/python bench/run.py --only serving
+
+bench-stream: setup $(VENV)/stamp-test ## measure streams of records, while processes are killed and at a thousand a second
+	$(BIN)/python bench/run.py --only streams
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1
@@ -206,4 +209,13 @@ $(VENV)/stamp-prometheus: $(VENV)/stamp-venv
 
 $(VENV)/stamp-registry: $(VENV)/stamp-venv
 	@$(call program,docker-registry,tests of images of models)
+	@touch $@
+# A hub without it has no streams of its own.
+$(VENV)/stamp-nats: $(VENV)/stamp-venv
+	@$(call program,nats-server,streams of the hub) || true
+	@touch $@
+# The program is that of redis-server, which would also start a service. It decides by its name what it does.
+$(VENV)/stamp-redis: $(VENV)/stamp-venv
+	@command -v redis-check-rdb >/dev/null || { $(call packages,redis-tools); }
+	@ln -sf "$$(command -v redis-check-rdb)" $(BIN)/redis-server
 	@touch $@

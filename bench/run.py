@@ -28,6 +28,8 @@ NETWORK_BENCHES = ("network", "network.laptop", "network.accuracy")
 """Benches that only `make bench-network` runs, because they take hours, and shape traffic as root."""
 SERVING_BENCHES = ("serving",)
 """Benches that only `make bench-serving` runs, because they take a quarter of an hour."""
+STREAM_BENCHES = ("streams",)
+"""Benches that only `make bench-stream` runs, because they take several minutes."""
 REPEATS = 5
 
 
@@ -51,7 +53,7 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    every = BENCHES + CONTAINER_BENCHES + LARGE_BENCHES + NETWORK_BENCHES + SERVING_BENCHES
+    every = BENCHES + CONTAINER_BENCHES + LARGE_BENCHES + NETWORK_BENCHES + SERVING_BENCHES + STREAM_BENCHES
     parser.add_argument("--only", action="append", choices=every, help="run this bench; can be repeated")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="number of paired runs (default: %(default)s)")
     return parser.parse_args(arguments)

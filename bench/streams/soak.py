@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -207,9 +208,11 @@ async def soak(folder: Path, models: Path, model: str, *, scheme: str, kills: in
 
 
 async def _first_output(feed: Feed) -> None:
+    outputs: list[str] = []
     async with asyncio.timeout(START_SECONDS):
-        while not (await feed.positions())[1]:
+        while not outputs:
             await asyncio.sleep(0.2)
+            _, outputs = await feed.positions()
 
 
 async def _kill(victim: RunningBroker | Scoring, away: float) -> None:
@@ -220,16 +223,14 @@ async def _kill(victim: RunningBroker | Scoring, away: float) -> None:
 
 @asynccontextmanager
 async def _sending(feed: Feed) -> AsyncIterator[None]:
-    """Send records, each until it is accepted, while the block runs. Then send the last one."""
+    """Send records while the block runs, each one until it is accepted."""
     stop = asyncio.Event()
 
     async def send() -> None:
         number = 0
         while not stop.is_set():
             body = b'{"input": [1, 2, 3, 4], "number": %d}' % number
-            while not await feed.send(body, f"record-{number}"):
-                await asyncio.sleep(0.05)
-            number += 1
+            number += await feed.send(body, f"record-{number}")
             await asyncio.sleep(1 / RATE)
 
     task = asyncio.create_task(send())
@@ -254,7 +255,7 @@ async def outcome(feed: Feed, killed: Counter[str]) -> Outcome:
         records=len(records),
         lost=len(set(records) - set(outputs)),
         twice=len(outputs) - len(set(outputs)),
-        disordered=sum(later < earlier for earlier, later in zip(order, order[1:], strict=False)),
+        disordered=sum(later < earlier for earlier, later in pairwise(order)),
         killed=killed,
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from farandole import streams as streams
     from farandole.driver.cluster import Cluster as Cluster
     from farandole.driver.endpoints.endpoint import Endpoint as Endpoint
     from farandole.driver.options import Elastic as Elastic
@@ -56,6 +57,7 @@ _HOMES = {
     "save_model": "farandole.ranks.models.save",
     "size": "farandole.ranks.context",
     "state": "farandole.ranks.state.state",
+    "streams": "farandole.streams",
     "sync": "farandole.ranks.training.sync",
     "track": "farandole.ranks.metrics.track",
 }

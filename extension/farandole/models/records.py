@@ -18,8 +18,8 @@ def check_records(info: ModelInfo, *, labelled: bool) -> None:
         )
     if labelled and not has_classes(info):
         raise ModelError(
-            f"{info} gives no label, which `--to` needs for {{label}}: its output is {info.outputs[0]}, and must be one "
-            "integer, or a number for each class"
+            f"{info} gives no label, which `--to` needs for {{label}}: its output is {info.outputs[0]}, and must be "
+            "one integer, or a number for each class"
         )
 
 

@@ -290,6 +290,7 @@ class Run:
         example: str = "",
         metrics: Mapping[str, float] | None = None,
         data: str = "",
+        labels: Sequence[str] = (),
         onnx: bool = False,
     ) -> str:
         """Save a model of rank 0 as a new version in the model store, and return its version, such as ``iris:3``.
@@ -300,7 +301,7 @@ class Run:
         Raises:
             ModelError: the model cannot be saved. Nothing is stored.
             UsageError: this notebook does not lead the cluster of this run, or the cluster has begun another run since,
-                or a metric is not a finite number.
+                or a metric or a label is not valid.
         """
         if self.saver is None:
             raise UsageError(
@@ -314,6 +315,7 @@ class Run:
                 "example": example,
                 "metrics": dict(metrics or {}),
                 "data": data,
+                "labels": list(labels),
                 "onnx": onnx,
             }
         )

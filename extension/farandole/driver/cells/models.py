@@ -11,7 +11,7 @@ from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.loop import LoopThread
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import ModelError, UsageError
-from farandole.models.model import checked_metrics, commit_of
+from farandole.models.model import checked_labels, checked_metrics, commit_of
 from farandole.models.names import parse_name
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
@@ -66,6 +66,7 @@ def _call(info: RunInfo, request: dict[str, Any]) -> RankCall[dict[str, str]]:
             "git": commit_of(info.git),
             "metrics": checked_metrics(request["metrics"]),
             "data": str(request["data"]),
+            "labels": list(checked_labels(request["labels"])),
             "onnx": bool(request["onnx"]),
         },
     )

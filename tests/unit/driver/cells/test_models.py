@@ -116,7 +116,7 @@ def test_all_that_a_rank_gets_is_plain(cluster, models):
     [expression] = cluster.expressions
     assert "np." not in expression
     assert "{'git': '" in expression
-    assert "'metrics': {'a': 0.5}, 'data': 'v1', 'onnx': False}" in expression
+    assert "'metrics': {'a': 0.5}, 'data': 'v1', 'labels': [], 'onnx': False}" in expression
 
 
 @pytest.mark.parametrize(

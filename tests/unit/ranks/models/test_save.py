@@ -326,6 +326,19 @@ def test_metrics_are_finite_numbers_on_all_ranks(model_store, metrics, rank, mon
         save_model(nn.Linear(1, 1), "iris", metrics=metrics)
 
 
+@pytest.mark.parametrize("labels", ["ab", ["a", "a"], ["a", ""], ["a", 1]])
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_labels_are_different_texts_on_all_ranks(model_store, labels, rank, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_RANK", rank)
+    with pytest.raises(UsageError, match="must be a list of different texts"):
+        save_model(nn.Linear(1, 1), "iris", labels=labels)
+
+
+def test_labels_are_stored_in_their_order(model_store):
+    save_model(nn.Linear(1, 2), "iris", example=torch.ones(1, 1), labels=["no", "yes"])
+    assert model_store.find("iris:1").labels == ("no", "yes")
+
+
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_a_group_that_does_not_exist_is_refused_on_all_ranks(model_store, rank, monkeypatch):
     monkeypatch.setenv("FARANDOLE_RANK", rank)

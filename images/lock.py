@@ -22,18 +22,22 @@ from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, ROOT, SERVING, SERVING_TO
 from images.wheels import PIP, target
 
 # These packages are released without a wheel, but pip needs wheels to resolve packages for another Python.
-SOURCE_ONLY = ("onetimepass==1.0.1",)
+SOURCE_ONLY = ("nkeys==0.2.1", "onetimepass==1.0.1")
 # KServe excludes the versions of these packages that pyproject.toml pins for notebooks and workers.
 KSERVE_EXCLUDES = ("pandas", "psutil")
+EXTRAS = re.compile(r"\[[^]]*\]")
 
 
 def constraints(image: Image) -> str:
-    """Return the requirements that pyproject.toml sets for the packages of ``image``, one per line."""
+    """Return the requirements that pyproject.toml sets for the packages of ``image``, one per line.
+
+    pip allows no extras in constraints, so they are removed.
+    """
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
     if image.name != SERVING.name:
         return "\n".join(groups["run"])
     pins = [line for line in groups["run"] if line.partition("==")[0] not in KSERVE_EXCLUDES]
-    return "\n".join([*pins, *groups["serving"]])
+    return "\n".join([*pins, *(EXTRAS.sub("", line) for line in groups["serving"])])
 
 
 def resolve(requirements: Path, limiting: str, *, environment: dict[str, str]) -> list[str]:

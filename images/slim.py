@@ -36,8 +36,17 @@ EXPERIMENTAL = re.compile(r"(^|_)v[0-9]+(alpha|beta)[0-9]*_")
 IMPORT = re.compile(r"from ([a-z_.0-9]+) import ")
 # A single-user server does not serve the hub's pages.
 HUB_PAGES = ("share/jupyterhub/static/components", "share/jupyterhub/static/scss", "share/jupyterhub/static/js")
-# Symbols make up a fifth of the size of torch's libraries, and nearly all of ml_dtypes, which the export to ONNX needs.
-STRIPPED = ("torch/lib/libtorch*.so", "ml_dtypes/*.so")
+# Symbols make up a fifth of the size of torch's libraries, and nearly all of that of the others. No pattern may match a
+# library that auditwheel has changed, because `strip` damages some of these.
+STRIPPED = (
+    "torch/lib/libtorch*.so",
+    "ml_dtypes/*.so",
+    "aiohttp/**/*.so",
+    "multidict/*.so",
+    "nacl/*.so",
+    "sqlalchemy/**/*.so",
+    "yaml/*.so",
+)
 BUILD_TOOLS = (
     "pip",
     "pip-*.dist-info",

@@ -38,7 +38,7 @@ class ServerSettings(Variables):
     gpu_image: str = Field(default_factory=lambda data: data["notebook_image"])
     serving_image: str = ""
     serving_torch_image: str = ""
-    model_images: Words = ()
+    model_images: Words = Field((), description="names of images, such as 'registry.example.org/lab/*'")
     memory: str = Field("4G", pattern=MEMORY, description=MEMORY_EXAMPLE)
     shares: Shares = Shares()
 

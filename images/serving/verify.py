@@ -3,10 +3,8 @@
 import importlib
 import sys
 
-MODULES = {
-    "onnx": ("farandole.serving.__main__", "onnxruntime"),
-    "torch": ("farandole.serving.__main__", "onnxruntime", "torch.export", "safetensors.torch"),
-}
+ALL = ("farandole.serving.__main__", "onnxruntime", "faststream.kafka", "nats", "nkeys", "redis.asyncio")
+MODULES = {"onnx": ALL, "torch": (*ALL, "torch.export", "safetensors.torch")}
 
 
 def main(runtime: str) -> int:

@@ -13,12 +13,13 @@ from dockerspawner import DockerSpawner
 from farandole import __version__
 from tornado.log import app_log
 
-from spawner_config.labels import SERVING_LABEL, VERSION_LABEL
+from spawner_config.labels import MODEL_LABEL, SERVING_LABEL, VERSION_LABEL
 from spawner_config.refusals import refused_start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+DIGEST = "@sha256"
 PULL_SECONDS = 3600.0
 """The time limit for a pull in seconds. A start times out much earlier, but its pull continues for later starts. The
 next start after this limit begins a new pull."""
@@ -38,6 +39,9 @@ class ImagePulls:
 
     async def pull(self, repository: str, tag: str) -> None:
         """Wait until the image is pulled; raises the errors of the engine's client, and `requests.Timeout`."""
+        if repository.endswith(DIGEST):
+            # DockerSpawner splits names at the last colon, which is in the digest if the name has one.
+            repository, tag = repository.removesuffix(DIGEST), f"{DIGEST[1:]}:{tag}"
         image = repository, tag
         if image not in self._pulls:
             self._pulls[image] = asyncio.create_task(self._pull(repository, tag))
@@ -67,6 +71,8 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
 
     pulls: ClassVar[ImagePulls]
     """The pulls in progress, which all spawners of a hub share."""
+    model_image = ""
+    """The image of a model, which a user has named, or an empty string."""
 
     def docker(self, method: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
         """Call the engine; a pull runs in a separate thread because it can take minutes and would block other calls."""
@@ -84,6 +90,8 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
             found = await self.docker("inspect_image", image)
         except (docker.errors.DockerException, requests.RequestException) as exc:
             why = str(getattr(exc, "explanation", None) or exc)
+            if self.model_image:
+                raise refused_start(missing_model_image(image, why), reason="image") from exc
             raise refused_start(missing_image(image, why), reason="image") from exc
         if problem := wrong_version(image, found, __version__):
             raise refused_start(problem, reason="image")
@@ -98,6 +106,14 @@ def missing_image(image: str, why: str) -> str:
     )
 
 
+def missing_model_image(image: str, why: str) -> str:
+    """Return the error message for an image of a model that is not on this host; ``why`` is the engine's reason."""
+    return (
+        f"The image {image} is not on this host, and the engine cannot pull it: {why.strip()}. Check its name. The hub "
+        "does not log in. If the registry asks for it, the administrator must pull the image with `docker pull`."
+    )
+
+
 def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None:
     """Return the error message if the image does not have the hub's version, else None.
 
@@ -108,6 +124,11 @@ def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None
     if label == version:
         return None
     what = f"has version {label}" if label else f"has no version (the label {VERSION_LABEL})"
+    if model := labels.get(MODEL_LABEL):
+        return (
+            f"The image {image} {what} of Farandole and the hub has version {version}: they must be the same. Publish "
+            f"{model} again, with a serving image of version {version} and with another tag."
+        )
     return (
         f"The image {image} {what} and the hub has version {version}: they must be the same. The administrator must "
         "set FARANDOLE_VERSION in .env to a version of both images and run `docker compose up -d`, or build an image "

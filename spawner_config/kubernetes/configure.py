@@ -19,7 +19,9 @@ from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.hosts import DEFAULT_PORTS, is_local
 from spawner_config.profiles.options import OptionsHook
-from spawner_config.roles import is_worker
+from spawner_config.roles import is_endpoint, is_worker
+from spawner_config.streams.configure import configure_streams
+from spawner_config.streams.settings import SECRET, StreamSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +69,9 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     at = f"http://{host_of(hub_url)}:{OPERATORS_PORT}"
     configure_operators(c, settings, profile_set, url=at, bind="", memory=deployment.memory)
     configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+    if os.environ.get(SECRET):
+        streams = service_url(os.environ, "streams", "FARANDOLE_STREAMS_ADDRESS").replace("http:", "tls:")
+        configure_streams(c, StreamSettings.from_environment(os.environ), hub_url=streams, users_url=streams)
 
 
 def front(settings: Settings, deployment: KubernetesSettings) -> Front:
@@ -156,9 +161,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     scratch = needs.scratch or deployment.scratch
     spawner.extra_resource_limits = {**gpus, SCRATCH: scratch}
     spawner.extra_resource_guarantees = {SCRATCH: scratch_request(scratch)}
-    # A training job with priority must not preempt a notebook server, because the driver on that server may control
-    # other jobs.
-    spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
+    spawner.priority_class_name = priority_of(spawner.name, needs, deployment)
     place_pod(deployment, needs, spawner, profile)
     plan = VolumePlan.of(
         deployment.shares, spawner, profile, shared_memory=needs.shared_memory, hub=deployment.name, home=HOME
@@ -169,6 +172,17 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
     spawner.extra_labels = {**deployment.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
     spawner.extra_annotations = {QUEUE_COUNT: str(spawner.user_options["together"])} if QUEUE_GROUP in queue else {}
+
+
+def priority_of(server: str, needs: PodNeeds, deployment: KubernetesSettings) -> str:
+    """Return the PriorityClass of a server. Endpoints have that of their profile, or else that of notebook servers.
+
+    A training job with priority must not preempt a notebook server, because the driver on that server may control other
+    jobs.
+    """
+    if is_worker(server):
+        return needs.priority or ""
+    return (needs.priority if is_endpoint(server) else None) or deployment.notebook_priority or ""
 
 
 def scratch_request(limit: str) -> str:

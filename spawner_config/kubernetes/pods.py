@@ -300,7 +300,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
         The hub closes this generator at the end of the start.
         """
-        await self._start_watching_events()
+        # The start may not have begun these watches yet, since the hub first calls its hooks.
+        await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
         shown: set[str] = set()
         waits, percent = False, 0.0
         while True:

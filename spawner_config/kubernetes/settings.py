@@ -64,7 +64,7 @@ class KubernetesSettings(ServerSettings):
     - ``scratch``: how much a server may write outside its volumes, on the local disk of its node
     - ``place_seconds``: how long a pod may wait for a node with enough free resources
     - ``public_port``: the port on which browsers reach the hub; None means the default port of the protocol
-    - ``notebook_priority``: the PriorityClass of notebook servers; a profile sets the class of its workers
+    - ``notebook_priority``: the PriorityClass of notebook servers, and of endpoints whose profile sets none
     """
 
     # The names of pods begin with this name. Pod names are host names of at most 63 characters, of which KubeSpawner

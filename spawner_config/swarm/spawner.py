@@ -290,9 +290,14 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:
-    """Set the requirements for the server's node, and reserve the profile's memory on it."""
+    """Set the requirements for the server's node, and reserve the profile's memory on it.
+
+    The hub's machine has the images of notebooks and endpoints. It pulls an image of a model, because the engine filter
+    and the hub inspect images there. The server's node then pulls the image itself.
+    """
     spawner.needs = needs[profile.name]
     spawner.mem_guarantee = profile.memory
+    spawner.pull_policy = "ifnotpresent" if spawner.model_image else "skip"
 
 
 def _no_place(reason: str) -> SpawnException:

@@ -11,14 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farandole.registry.reference import Reference, parse_reference
+
 from hub.process import local_session, wait_until
 from images.build import run_build
-from images.names import CPU
+from images.names import CPU, SERVING, version
 from spawner_config.settings import ROOT
 from tests.docker.stack import docker, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from ipaddress import IPv4Network
+
+    from images.names import Image
 
 NAME = "farandole-test-registry"
 START_SECONDS = 60
@@ -55,6 +60,17 @@ class Registry:
         lines = done.stdout.replace(self.here, self.there).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
+    @property
+    def serving(self) -> Reference:
+        """The serving image."""
+        return parse_reference(f"{self.here}/{SERVING.tag(version())}")
+
+    def push(self, image: Image) -> None:
+        """Push an image of this machine's engine."""
+        name = f"{self.here}/{image.tag(version())}"
+        docker("tag", image.tag(version()), name)
+        docker("push", "--quiet", name)
+
     def sent(self) -> int:
         """Return the number of bytes that the registry has sent since its start."""
         log = run("docker", "logs", self.container)
@@ -87,6 +103,17 @@ def running(address: str) -> Iterator[Registry]:
         docker("rm", "--force", "--volumes", container)
 
 
+@contextmanager
+def address_in(network: IPv4Network) -> Iterator[str]:
+    """Give this machine an address in a network of its engine, which other engines on it reach."""
+    name = f"{NAME}-{secrets.token_hex(3)}"
+    docker("network", "create", "--subnet", str(network), name)
+    try:
+        yield str(network[1])
+    finally:
+        docker("network", "rm", name)
+
+
 def place(container: str, host: str) -> str:
     """Return the host:port at which the container's port 5000 is published on ``host``."""
     places = docker("port", container, "5000/tcp").splitlines()
@@ -94,8 +121,13 @@ def place(container: str, host: str) -> str:
 
 
 def forget(prefix: str) -> None:
-    """Remove the image names with this prefix, which were added for a push. The images keep their original names."""
-    names = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
-    ours = [name for name in names if name.startswith(prefix)]
+    """Remove the image names with this prefix, which were added for a push or by a pull.
+
+    Images with other names stay.
+    """
+    lines = docker("image", "ls", "--digests", "--format", "{{.Repository}} {{.Tag}} {{.Digest}}").splitlines()
+    parts = [line.split() for line in lines if line.startswith(prefix)]
+    # An image that was pulled by its digest has no tag.
+    ours = [f"{name}@{digest}" if tag == "<none>" else f"{name}:{tag}" for name, tag, digest in parts]
     if ours:
         docker("image", "rm", *ours)

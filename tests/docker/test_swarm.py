@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +16,8 @@ from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, version
 from spawner_config.settings import ROOT
 from tests.cells import SUM
 from tests.clients.kernel import CellError
-from tests.docker.conftest import give_profiles
-from tests.docker.engines.swarm import CABLE, GPU_CLASS, Swarm, swarm
+from tests.docker.conftest import MODEL, give_profiles
+from tests.docker.engines.swarm import CABLE, GPU_CLASS, REGISTRY, Swarm, swarm
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import LISTEN, LISTEN_PORT, reached
 from tests.docker.remote_lab import administrators_lab
@@ -25,17 +26,24 @@ from tests.docker.swarm_stack import Server, SwarmStack, running
 from tests.docker.test_browser import train_in_the_first_notebook
 from tests.docker.test_doctor import DIAL
 from tests.docker.test_stack import REPORTED, REPORTING
+from tests.docker.test_streams import CONNECT, PUBLISH, READ
 from tests.variables import with_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from farandole.registry.publish import Published
     from playwright.sync_api import Browser
 
     from tests.clients.kernel import RemoteKernel
+    from tests.docker.engines.second import SecondEngine
+    from tests.docker.registry import Registry
 
 CELL_SECONDS = 240.0
 STOP_SECONDS = 180
+STREAMS = ("streams", 4222)
+ON_CPUS = '# swarm = { labels = { serving = "yes" } }'
+"""The line of the repository's profiles that keeps endpoints on machines without GPUs."""
 LABELLED = """
 [[profile]]
 name = "fast"
@@ -46,6 +54,19 @@ swarm = { labels = { disk = "fast" } }
 name = "nowhere"
 description = "on machines that nobody has"
 swarm = { labels = { disk = "none" } }
+"""
+READY = """
+import socket
+with socket.socket() as connection:
+    print(connection.connect_ex(("127.0.0.1", 8080)) == 0)
+"""
+INFER = f"""
+import json, urllib.request
+body = {{"inputs": [{{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1.0, 2.0, 3.0, 4.0]}}]}}
+headers = {{"Content-Type": "application/json"}}
+url = "http://127.0.0.1:8080/v2/models/{MODEL}/infer"
+with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=30) as answer:
+    print(json.load(answer)["outputs"][0]["data"])
 """
 ENOUGH = "/home/user/enough"
 ELASTIC = f"""%%distributed_train --elastic -o run
@@ -93,9 +114,16 @@ def machines() -> Iterator[Swarm]:
 @pytest.fixture(scope="module")
 def swarm_stack(machines: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwarmStack]:
     homes = tmp_path_factory.mktemp("homes")
-    gpus = f"GPU-00000001:{GPU_CLASS}"
-    with running(tmp_path_factory.mktemp("swarm"), machines, homes, FARANDOLE_GPUS=gpus) as stack:
-        give_profiles(stack, with_variables((ROOT / "hub" / "profiles.toml").read_text()) + LABELLED)
+    settings = {
+        "FARANDOLE_GPUS": f"GPU-00000001:{GPU_CLASS}",
+        "FARANDOLE_MODEL_IMAGES": f"{REGISTRY[1]}:*/lab/*",
+        "COMPOSE_PROFILES": "streams",
+        "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
+    }
+    profiles = (ROOT / "hub" / "profiles.toml").read_text()
+    assert ON_CPUS in profiles
+    with running(tmp_path_factory.mktemp("swarm"), machines, homes, **settings) as stack:
+        give_profiles(stack, with_variables(profiles.replace(ON_CPUS, ON_CPUS[2:])) + LABELLED)
         yield stack
 
 
@@ -181,6 +209,31 @@ def test_a_gpu_belongs_to_one_worker_and_a_start_with_two_is_cancelled(
     hedy.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
 
 
+def test_an_image_serves_on_a_machine_without_gpus_while_a_gpu_trains(
+    swarm_stack: SwarmStack, hedy: RemoteKernel, model_registry: Registry, published: Published
+) -> None:
+    image = f"{model_registry.there}/lab/{MODEL}@{published.reference.digest}"
+    hedy.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
+    assert f"{MODEL}:1" in hedy.execute(f"%serve {image} --profile serving", deadline=CELL_SECONDS)
+    infer = f'import farandole as fd; print(fd.Endpoint("{MODEL}").infer(input=[[1.0, 2.0, 3.0, 4.0]])["output"])'
+    assert "[[10.]]" in hedy.execute(infer, deadline=CELL_SECONDS)
+    worker, endpoint = swarm_stack.workers("hedy")
+    assert (worker.engine, endpoint.engine) == (swarm_stack.swarm.other, swarm_stack.swarm.manager)
+    assert [mount["Type"] for mount in endpoint.inspect()["Mounts"]] == ["tmpfs"]
+    hedy.execute(f"%serve stop {MODEL}", deadline=CELL_SECONDS)
+    assert answer_without_a_network(swarm_stack.swarm.manager, image) == "[10.0]"
+
+
+def answer_without_a_network(engine: SecondEngine, image: str) -> str:
+    """Return the answer of a model in a container that has no network, and so neither a hub nor the internet."""
+    container = engine.docker("run", "--detach", "--network", "none", image).strip()
+    try:
+        wait_until(lambda: engine.docker("exec", container, "python", "-c", READY).strip() == "True", STOP_SECONDS)
+        return engine.docker("exec", container, "python", "-c", INFER).strip()
+    finally:
+        engine.docker("rm", "--force", container)
+
+
 def test_users_do_not_reach_each_others_servers(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
     ada.execute(f"%%distributed\n{LISTEN}", deadline=CELL_SECONDS)
     servers = swarm_stack.servers("ada").values()
@@ -191,6 +244,13 @@ def test_users_do_not_reach_each_others_servers(swarm_stack: SwarmStack, ada: Re
     with swarm_stack.kernel("grace") as grace:
         assert reached(grace, [*theirs, *hub, ("proxy-api", 8001), ("engine", 2375)]) == hub
     swarm_stack.browser("grace").stop_notebook()
+
+
+def test_servers_on_all_machines_reach_the_nats_server(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
+    assert len({server.engine.name for server in swarm_stack.workers("ada")}) == 2
+    for rank in (None, 0, 1):
+        assert reached(ada, [STREAMS], rank=rank) == [STREAMS]
+    assert "READ secret" in ada.execute(CONNECT + PUBLISH + READ, deadline=CELL_SECONDS)
 
 
 def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(

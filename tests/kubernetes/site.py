@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 NAMESPACE = "farandole"
 GPU = "nvidia.com/gpu"
 DATA_SET = "digits"
+REGISTRY = "127.0.0.1:5000"
+"""A registry in the network of the node, which pulls from it without TLS. Pods reach it at the node's address."""
+STREAMS_LINES = re.compile(r"^  # (- \.\./|- name: |  env: )(?=streams)", re.MULTILINE)
+"""The lines of kustomization.yaml that enable streams without their #."""
 USERS_PODS = "component=singleuser-server"
 PLACE_SECONDS = 20
 INSTALL_SECONDS = 180
@@ -76,7 +81,8 @@ class Site(RemoteHub):
         super().__init__(f"http://{DEFAULT_DOMAIN}:{self.port}")
         self.node = node
         self.folder = folder / "site"
-        shutil.copytree(ROOT / "hub" / "kubernetes" / "base", folder / "base")
+        for name in ("base", "streams"):
+            shutil.copytree(ROOT / "hub" / "kubernetes" / name, folder / name)
         shutil.copytree(ROOT / "hub" / "kubernetes" / "site.example", self.folder)
         self._fill_in()
 
@@ -89,6 +95,7 @@ class Site(RemoteHub):
             "FARANDOLE_PUBLIC_PORT": str(self.port),
             "FARANDOLE_NOTEBOOK_IMAGE": images[NOTEBOOK],
             "FARANDOLE_SERVING_IMAGE": images[SERVING],
+            "FARANDOLE_MODEL_IMAGES": f"{REGISTRY}/lab/*",
             "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
             "FARANDOLE_SHARED_VOLUMES": f"{DATA_SET}:/data/{DATA_SET}",
         }
@@ -100,16 +107,24 @@ class Site(RemoteHub):
             assert usual in profiles
             profiles = profiles.replace(usual, smaller)
         (self.folder / "profiles.toml").write_text(with_variables(profiles) + PROFILES)
+        self._enable_streams()
         name, tag = images[HUB].rsplit(":", 1)
         with (self.folder / "kustomization.yaml").open("a") as file:
             file.write(f"images:\n  - {{ name: farandole-hub, newName: {name}, newTag: {tag} }}\n")
         self.node.copy(*images.values())
 
+    def _enable_streams(self) -> None:
+        path = self.folder / "kustomization.yaml"
+        enabled, count = STREAMS_LINES.subn(r"  \1", path.read_text())
+        assert count == 3
+        path.write_text(enabled)
+        (self.folder / "streams-secret.env").write_text(f"FARANDOLE_STREAMS_SECRET={secrets.token_hex(32)}\n")
+
     def install(self) -> None:
         """Install the hub and wait until its login page answers."""
         self.node.kubectl("apply", "-k", str(self.folder))
         self.kubectl("apply", "--filename=-", typed=json.dumps(claim(DATA_SET)))
-        for name in ("proxy", "hub"):
+        for name in ("proxy", "streams", "hub"):
             self.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={INSTALL_SECONDS}s")
         forward(self.port, (self.kubectl("get", "service", "proxy", "--output=jsonpath={.spec.clusterIP}"), 80))
         self.wait_ready()

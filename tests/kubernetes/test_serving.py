@@ -11,14 +11,17 @@ from images.names import NOTEBOOK, SERVING, registry_prefix, version
 from tests.clients.hosts import url_of
 from tests.docker.hub_api import HubApi
 from tests.docker.test_serving import CELL_SECONDS, OTHER, SAVE, USER, call, serve
-from tests.kubernetes.site import DATA_SET
+from tests.kubernetes.site import DATA_SET, REGISTRY
+from tests.registry import RunningRegistry, push_from_engine, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from tests.kubernetes.node.one_node import OneNode
     from tests.kubernetes.site import Site
 
-SMALL, FILES = "serve-small", "serve-files"
+SMALL, FILES, LAB = "serve-small", "serve-files", "serve-lab"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,14 @@ def token(site: Site) -> Iterator[str]:
     yield serve(site, "token small --days 1").strip()
     HubApi(site, USER).stop(USER, SMALL)
     site.wait_gone(USER, SMALL)
+
+
+@pytest.fixture
+def registry(node: OneNode, tmp_path: Path) -> Iterator[RunningRegistry]:
+    """Run a registry in the network of the node."""
+    port = REGISTRY.rpartition(":")[2]
+    with running(RunningRegistry(tmp_path / "registry", f"{node.address}:{port}", node.enter)) as found:
+        yield found
 
 
 def image(site: Site, server: str) -> str:
@@ -75,6 +86,27 @@ def test_a_command_answers_behind_the_login(site: Site) -> None:
     assert (answer.status_code, "Directory listing" in answer.text) == (200, True)
     assert "endpoint 'files' is stopped" in serve(site, "stop files")
     site.wait_gone(USER, FILES)
+
+
+@pytest.mark.usefixtures("token")
+def test_an_image_serves_without_the_files_of_its_user(site: Site, registry: RunningRegistry) -> None:
+    base = registry.reference(SERVING.tag(version()))
+    push_from_engine(SERVING.tag(version(), registry_prefix()), base)
+    with site.kernel(USER) as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        line = f"%models publish small --to http://{registry.host}/lab/small --base http://{base}"
+        assert f"{registry.host}/lab/small:1@sha256:" in kernel.execute(line, deadline=CELL_SECONDS)
+        line = f"%serve {REGISTRY}/lab/small:1 --name lab --profile serving"
+        assert "small:1" in kernel.execute(line, deadline=CELL_SECONDS)
+        infer = 'import farandole as fd; print(fd.Endpoint("lab").infer(input=[[1.0, 2.0, 3.0, 4.0]])["output"])'
+        assert "[[10.]]" in kernel.execute(infer, deadline=CELL_SECONDS)
+        assert image(site, LAB) == f"{REGISTRY}/lab/small:1"
+        spec = site.pods(USER)[LAB]["spec"]
+        assert [volume["name"] for volume in spec["volumes"]] == ["shm"]
+        assert spec["priorityClassName"] == "farandole-serving"
+        assert "farandole/gpus" in str(spec["affinity"]["nodeAffinity"])
+        kernel.execute("%serve stop lab", deadline=CELL_SECONDS)
+    site.wait_gone(USER, LAB)
 
 
 def test_an_endpoint_outlives_the_notebook_server(site: Site, token: str) -> None:

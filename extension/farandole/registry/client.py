@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.utils import parse_dict_header
+from urllib3 import Retry
 
 from farandole.exceptions import RegistryDeniedError, RegistryError
 from farandole.reading import SMALL_JSON_BYTES, parse_json, printable
@@ -25,7 +28,24 @@ from farandole.registry.reference import Reference
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**16
+"""Pieces of an upload are small, because each must be sent within `CONNECT_SECONDS` on slow networks, too."""
+# A registry may answer 500 to a request that reads what another client writes at the same time.
+RETRIES = Retry(
+    4,
+    connect=0,
+    read=False,
+    other=0,
+    allowed_methods=("GET", "HEAD"),
+    status_forcelist=(500, 502, 503, 504),
+    backoff_factor=0.1,
+    respect_retry_after_header=False,
+    raise_on_status=False,
+)
+RACES = (HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR)
+PAUSES = (0.1, 0.3, 0.9)
+"""The statuses with which a registry may refuse a manifest that another client stores at the same time, and the seconds
+before further attempts."""
 MANIFEST_TYPES = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -98,6 +118,7 @@ class Registry:
     def __post_init__(self) -> None:
         # Otherwise requests replaces the header Authorization by a login from ~/.netrc.
         self._session.auth = lambda request: request
+        self._session.mount(f"{self.scheme}://", HTTPAdapter(max_retries=RETRIES))
 
     @classmethod
     def of(cls, reference: Reference, login: tuple[str, str] | None = None) -> Registry:
@@ -126,9 +147,13 @@ class Registry:
     def put_manifest(self, repository: str, wanted: str, manifest: Manifest) -> None:
         """Store a manifest under a tag."""
         headers = {"Content-Type": manifest.media_type}
-        path = f"{repository}/manifests/{wanted}"
-        with self._send("PUT", path, Scope(repository, push=True), headers=headers, data=manifest.content) as response:
-            self._check(response, f"{self.host}/{repository}:{wanted}")
+        path, scope = f"{repository}/manifests/{wanted}", Scope(repository, push=True)
+        for pause in (*PAUSES, 0.0):
+            with self._send("PUT", path, scope, headers=headers, data=manifest.content) as response:
+                if not pause or response.status_code not in RACES:
+                    self._check(response, f"{self.host}/{repository}:{wanted}")
+                    return
+            time.sleep(pause)
 
     def has_blob(self, repository: str, digest: str) -> bool:
         """Return whether a repository has a blob."""
@@ -167,7 +192,7 @@ class Registry:
         return False
 
     def upload(self, repository: str, digest: str, size: int, content: Iterator[bytes]) -> None:
-        """Upload a blob. One that breaks off leaves nothing that can be seen."""
+        """Upload a blob. One that breaks off leaves nothing that can be seen; registries remove it after some days."""
         scope = Scope(repository, push=True)
         with self._send("POST", f"{repository}/blobs/uploads/", scope) as response:
             self._check(response, f"{self.host}/{repository}")
@@ -196,15 +221,21 @@ class Registry:
             raise self._unreachable(exc) from exc
 
     def _send(self, method: str, path: str, scope: Scope, **request: Any) -> requests.Response:
-        """Send a request, after a login if the registry asks for one."""
+        """Send a request, after a login if the registry asks for one.
+
+        Tokens expire, so a request that was refused gets another one. The content of an upload can only be sent once.
+        """
         own = f"{self.scheme}://{self.host}/v2/"
         url = urljoin(own, path)
         # A registry may send uploads elsewhere, such as to an object store. The login is only for the registry.
         is_own = urlsplit(url)[:2] == urlsplit(own)[:2]
         response = self._request(method, url, scope if is_own else None, request)
-        if response.status_code != HTTPStatus.UNAUTHORIZED or not is_own or scope in self._tokens:
+        if response.status_code != HTTPStatus.UNAUTHORIZED or not is_own or isinstance(request.get("data"), _Sized):
             return response
-        self._tokens[scope] = self._authorization(response, scope)
+        authorization = self._authorization(response, scope)
+        if authorization == self._tokens.get(scope):
+            return response
+        self._tokens[scope] = authorization
         response.close()
         return self._request(method, url, scope, request)
 
@@ -265,7 +296,7 @@ class Registry:
                 "If it has no TLS, write http:// in front of its name; REQUESTS_CA_BUNDLE may name its certificates."
             )
             return RegistryError(f"{self.host} has no TLS, or no certificate that is trusted here. {remedy}")
-        return RegistryError(f"{self.host} does not answer: {printable(str(exc))}.")
+        return RegistryError(f"{self.host} does not answer: {_failure(exc)}.")
 
 
 class _Sized:
@@ -285,6 +316,17 @@ class _Sized:
 def digest_of(content: bytes) -> str:
     """Return the SHA-256 of bytes, as registries write it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _failure(exc: requests.RequestException) -> str:
+    """Return why a request got no answer. The reason is in the innermost of several errors."""
+    if isinstance(exc, requests.Timeout):
+        limit = CONNECT_SECONDS if isinstance(exc, requests.ConnectTimeout) else ANSWER_SECONDS
+        return f"nothing came within {limit} seconds"
+    inner: BaseException = exc
+    while not (isinstance(inner, OSError) and inner.strerror) and (inner.__cause__ or inner.__context__):
+        inner = inner.__cause__ or inner.__context__ or inner
+    return printable(str(getattr(inner, "strerror", None) or inner) or type(inner).__name__)
 
 
 def _refusal(response: requests.Response) -> str:

@@ -82,7 +82,9 @@ def _publish(info: ModelInfo, target: Reference, base: Reference, registry: Regi
     if not registry.has_blob(target.repository, image.layer.digest):
         registry.upload(target.repository, image.layer.digest, image.layer.size, pieces(info))
     registry.upload(target.repository, digest_of(image.config), len(image.config), iter([image.config]))
-    registry.put_manifest(target.repository, target.tag, image.manifest)
+    # Registries offer no way to create a tag only if there is none. Somebody may have created it during the upload.
+    if not _has_tag(registry, named):
+        registry.put_manifest(target.repository, target.tag, image.manifest)
     if not _has_tag(registry, named):
         raise RegistryError(f"{target} was removed while it was published.")
     return Published(reference=named, sent=registry.sent - base_sent, base_sent=base_sent)

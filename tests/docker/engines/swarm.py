@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CABLE = IPv4Network("10.216.255.8/30")
+REGISTRY = IPv4Network("10.216.254.0/29")
+"""A network of this machine, at whose first address both engines pull from a registry without TLS."""
 CABLE_ENDS = ("cable-1", "cable-2")
 GPU_CLASS = "stand-in"
 NODES_SECONDS = 60.0
@@ -69,19 +71,24 @@ class Swarm:
 
 @contextmanager
 def swarm() -> Iterator[Swarm]:
-    """Run two engines as one swarm, in which ``other`` has the GPU and the node labels that the tests use."""
+    """Run two engines as one swarm, with node labels that the tests use. ``other`` has the GPU."""
+    registry = {"insecure-registries": [str(REGISTRY)]}
     manager = SecondEngine(
-        name="farandole-s1", cable=IPv4Network("10.216.255.0/30"), containers=IPv4Network("10.216.0.0/24")
+        name="farandole-s1",
+        cable=IPv4Network("10.216.255.0/30"),
+        containers=IPv4Network("10.216.0.0/24"),
+        settings=registry,
     )
     other = SecondEngine(
         name="farandole-s2",
         cable=IPv4Network("10.216.255.4/30"),
         containers=IPv4Network("10.216.1.0/24"),
-        settings={"node-generic-resources": ["GPU=GPU-00000001"]},
+        settings={**registry, "node-generic-resources": ["GPU=GPU-00000001"]},
     )
     with ExitStack() as stack:
         for engine in (manager, other):
             stack.enter_context(running(engine))
+            run("ip", "-n", engine.name, "route", "add", str(REGISTRY), "via", str(engine.cable[1]))
         _form(manager, other)
         yield Swarm(manager=manager, other=other)
 
@@ -94,6 +101,7 @@ def _form(manager: SecondEngine, other: SecondEngine) -> None:
     wait_for(lambda: _ready(manager) == 2, "Forming the swarm", NODES_SECONDS)
     label = f"--label-add=farandole.gpu={GPU_CLASS}"
     manager.docker("node", "update", label, "--label-add=disk=fast", node_id(other))
+    manager.docker("node", "update", "--label-add=serving=yes", node_id(manager))
 
 
 def node_id(engine: SecondEngine) -> str:

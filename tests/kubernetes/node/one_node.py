@@ -64,6 +64,16 @@ class OneNode:
         return self.keys.folder / "admin.kubeconfig"
 
     @property
+    def address(self) -> str:
+        """The address at which this machine reaches the node."""
+        return str(self._namespace.there.ip)
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """The prefix of commands that run in the node's network."""
+        return self._namespace.enter
+
+    @property
     def keys(self) -> Keys:
         """The cluster's keys and certificates."""
         return Keys(folder=self.folder / "keys")

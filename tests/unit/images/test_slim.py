@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
 
+import nacl._sodium
 import pytest
 
 from images.slim import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 USED = (
     "kserve/model.py",
@@ -55,3 +54,15 @@ def test_an_endpoint_keeps_only_what_it_imports(environment: Path) -> None:
 def test_other_environments_keep_these_packages(environment: Path) -> None:
     assert main([str(environment)]) == 0
     assert remaining(environment) == {*USED, *UNUSED}
+
+
+def test_the_symbols_of_large_libraries_are_removed(environment: Path) -> None:
+    library = environment / "lib/python3.11/site-packages/nacl/_sodium.abi3.so"
+    library.parent.mkdir()
+    shutil.copy(nacl._sodium.__file__, library)
+    before = library.read_bytes()
+    assert main([str(environment)]) == 0
+    after = library.read_bytes()
+    assert b".symtab" in before
+    assert b".symtab" not in after
+    assert len(after) < len(before)

@@ -11,7 +11,7 @@ from farandole import __version__
 from jupyterhub.spawner import SpawnException
 
 from spawner_config.containers.images import ImagePulls, ImageSpawner, missing_image, wrong_version
-from spawner_config.labels import VERSION_LABEL
+from spawner_config.labels import MODEL_LABEL, SERVING_LABEL, VERSION_LABEL
 
 IMAGE = "farandole-notebook:0.2.0"
 SECONDS = 60.0
@@ -41,9 +41,26 @@ def test_another_version_is_reported_with_both_versions_and_the_remedy(found, wo
         assert part in problem
 
 
+def test_an_image_of_a_model_has_the_version_of_its_serving_image():
+    labels = {MODEL_LABEL: "iris:3", SERVING_LABEL: "0.2.0", VERSION_LABEL: "3"}
+    assert wrong_version("lab/iris:3", described(labels), "0.2.0") is None
+    problem = wrong_version("lab/iris:3", described(labels), "0.3.0")
+    assert "has version 0.2.0 of Farandole and the hub has version 0.3.0" in problem
+    assert "Publish iris:3 again, with a serving image of version 0.3.0" in problem
+
+
 def test_a_missing_image_is_reported_with_the_engines_reason():
     message = missing_image(IMAGE, "no route\n")
     assert f"{IMAGE} is not on this host, and the engine cannot pull it: no route. " in message
+
+
+async def test_a_missing_image_of_a_model_may_be_misspelled_or_need_a_login():
+    registry = Registry(error=ImageNotFound("manifest unknown"))
+    registry.gate.set()
+    spawner = spawner_of(registry)
+    spawner.model_image = "127.0.0.1:5000/lab/iris:9"
+    with pytest.raises(SpawnException, match=r"manifest unknown\. Check its name\. .*`docker pull`"):
+        await spawner.pull_image(spawner.model_image)
 
 
 class Registry:
@@ -141,3 +158,13 @@ async def test_a_pull_that_never_ends_is_given_up(registry):
     pulls = ImagePulls(registry.connect, seconds=0.1)
     with pytest.raises(requests.Timeout, match="did not finish within"):
         await pulls.pull("image", "1")
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1:5000/lab/iris", "127.0.0.1:5000/lab/iris:3"])
+async def test_an_image_with_a_digest_is_pulled_by_it(registry, name):
+    digest = f"sha256:{'0' * 64}"
+    registry.gate.set()
+    pulls = ImagePulls(registry.connect)
+    repository, _, rest = f"{name}@{digest}".rpartition(":")
+    await pulls.pull(repository, rest)
+    assert registry.pulls == [f"{name}:{digest}"]

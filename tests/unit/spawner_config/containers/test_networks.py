@@ -10,6 +10,7 @@ from docker.errors import APIError, NotFound
 from jupyterhub.proxy import ConfigurableHTTPProxy
 
 from spawner_config.containers.addresses import AddressRange
+from spawner_config.containers.compose_hub import optional_services, services
 from spawner_config.containers.networks import NO_ADDRESS_OPTION, NetworkError, UserNetworks
 from spawner_config.containers.proxy import NetworkedProxy
 from spawner_config.labels import HUB_LABEL, OWNER_LABEL
@@ -275,6 +276,40 @@ async def test_the_engine_is_not_asked_unless_a_route_is_lost():
     assert with_proxy(engine) == []
 
 
+STREAMS = {**SERVICES, "farandole-streams": "streams"}
+
+
+def test_the_nats_server_is_a_service_if_its_profile_is_enabled(monkeypatch):
+    monkeypatch.setenv("COMPOSE_PROFILES", "tls")
+    assert (services("farandole"), optional_services("farandole")) == (SERVICES, set())
+    monkeypatch.setenv("COMPOSE_PROFILES", "tls,streams")
+    assert (services("farandole"), optional_services("farandole")) == (STREAMS, {"farandole-streams"})
+
+
+async def test_servers_start_without_an_optional_service_which_joins_when_it_exists(monkeypatch, caplog):
+    engine = Engine()
+    networks = make(engine, services=STREAMS, optional={"farandole-streams"})
+    connect = engine.connect_container_to_network
+
+    def lack(container, key, **options):
+        if container == "farandole-streams":
+            raise refused(404, "No such container: farandole-streams")
+        connect(container, key, **options)
+
+    monkeypatch.setattr(engine, "connect_container_to_network", lack)
+    for user in ("ada", "grace"):
+        await networks.hold(user, "")
+    await networks.keep_joined(lost=False)
+    assert [set(network["Containers"]) for network in engine.networks_by_id.values()] == [set(SERVICES)] * 2
+    assert caplog.text.count("There is no container farandole-streams") == 1
+    monkeypatch.undo()
+    await networks.keep_joined(lost=False)
+    for network in engine.networks_by_id.values():
+        assert network["Aliases"]["farandole-streams"] == ["streams"]
+    await networks.release("ada", "")
+    assert [network["Name"] for network in engine.networks_by_id.values()] == ["farandole-user-grace"]
+
+
 @pytest.mark.parametrize(("routes", "expected"), [({}, True), ({"/user/ada/": 1}, True), ({"/": 1}, False)])
 async def test_a_proxy_without_the_hubs_route_gets_its_networks_before_its_routes(monkeypatch, routes, expected):
     done = []
@@ -296,6 +331,28 @@ async def test_a_proxy_without_the_hubs_route_gets_its_networks_before_its_route
     await proxy.check_routes({}, {}, routes)
     await proxy.check_routes({}, {})
     assert done == [expected, "routes"] * 2
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_a_nats_server_that_was_started_again_gets_its_networks(monkeypatch, started):
+    done = []
+
+    class Networks:
+        async def keep_joined(self, *, lost):
+            done.append(lost)
+
+    class Watch:
+        async def saw_start(self):
+            return started
+
+    async def check_routes(*_):
+        done.append("routes")
+
+    monkeypatch.setattr(ConfigurableHTTPProxy, "check_routes", check_routes)
+    proxy = type("Proxy", (NetworkedProxy,), {"networks": Networks(), "watch": Watch()})()
+    proxy.app = SimpleNamespace(hub=SimpleNamespace(routespec="/"))
+    await proxy.check_routes({}, {}, {"/": 1})
+    assert done == [started, "routes"]
 
 
 async def test_without_internet_the_network_is_internal():

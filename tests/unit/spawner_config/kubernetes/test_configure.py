@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ from spawner_config.kubernetes.configure import (
 from spawner_config.kubernetes.pods import FarandoleKubeSpawner
 from spawner_config.kubernetes.settings import KubernetesSettings
 from spawner_config.profiles.profiles import ProfileError, parse_profiles
-from spawner_config.settings import SettingsError
+from spawner_config.settings import ROOT, SettingsError
 
 SETTINGS = {
     "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1",
@@ -37,7 +38,9 @@ SETTINGS = {
     "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet, web:/data/web",
     "FARANDOLE_GROUP_FOLDERS": "vision",
     "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
+    "FARANDOLE_MODEL_IMAGES": "registry.example.org/lab/*",
 }
+EXAMPLE = tomllib.loads((ROOT / "hub/kubernetes/site.example/profiles.toml").read_text())["profile"]
 PROFILES: list[dict[str, Any]] = [
     {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet"]},
     {
@@ -61,6 +64,7 @@ PROFILES: list[dict[str, Any]] = [
         },
     },
     {"name": "small", "description": "", "kubernetes": {"scratch": "64Mi"}},
+    next(each for each in EXAMPLE if each["name"] == "serving"),
 ]
 
 
@@ -155,6 +159,30 @@ def test_an_endpoint_with_a_model_runs_from_the_image_with_its_runtime(made: Any
     assert container(pod)["image"] == "farandole-serving:1"
     pod, _ = made("serve-app", role="endpoint", command=["python", "app.py"])
     assert container(pod)["image"] == "farandole-notebook:1"
+
+
+def test_an_endpoint_with_the_image_of_a_model_gets_no_files_of_its_user(made: Any) -> None:
+    pod, _ = made("serve-iris", groups=("vision",), role="endpoint", model_image="registry.example.org/lab/iris:3")
+    assert container(pod)["image"] == "registry.example.org/lab/iris:3"
+    assert [each["name"] for each in pod["spec"]["volumes"]] == ["shm"]
+    with pytest.raises(HTTPError, match="FARANDOLE_MODEL_IMAGES"):
+        made("serve-iris", role="endpoint", model_image="registry.example.org/other/iris:3")
+
+
+def test_endpoints_prefer_nodes_without_gpus_and_workers_have_the_gpus(made: Any) -> None:
+    endpoint, _ = made("serve-app", role="endpoint", profile="serving", model="iris:3", runtime="onnx")
+    [term] = endpoint["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    [rule] = term["preference"]["matchExpressions"]
+    assert (rule["key"], rule["values"]) == ("farandole/gpus", ["none"])
+    assert "nvidia.com/gpu" not in container(endpoint)["resources"]["limits"]
+    assert "nvidia.com/gpu" not in {each.get("key") for each in endpoint["spec"]["tolerations"]}
+    assert endpoint["spec"]["priorityClassName"] == "farandole-serving"
+    assert container(worker(made)[0])["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+
+def test_an_endpoint_whose_profile_has_no_priority_has_that_of_notebooks(made: Any) -> None:
+    pod, _ = made("serve-app", role="endpoint", command=["python", "app.py"])
+    assert pod["spec"]["priorityClassName"] == "farandole-notebooks"
 
 
 def test_an_endpoint_without_an_image_names_the_setting(made: Any) -> None:

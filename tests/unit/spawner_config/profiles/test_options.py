@@ -122,8 +122,8 @@ COMMAND = {"role": "endpoint", "command": ["python", "app.py", "--port", "{port}
         ("serve-iris", {**SERVED, "ranks": 2}, "no server option 'ranks' here. Known options: role, profile, wait"),
         ("serve-iris", {**SERVED, "wait": "yes"}, "It must be true or false"),
         ("serve-iris", {**SERVED, "profile": "big"}, "Choose one of: gpu, cpu, pair"),
-        ("serve-iris", {**SERVED, "command": ["app"]}, "exactly one of the options model, command, image"),
-        ("serve-iris", {"role": "endpoint", "profile": "cpu"}, "exactly one of the options model, command, image"),
+        ("serve-iris", {**SERVED, "command": ["app"]}, "one of the options model, command, model_image"),
+        ("serve-iris", {"role": "endpoint", "profile": "cpu"}, "one of the options model, command, model_image"),
         ("serve-iris", {**SERVED, "runtime": "tflite"}, "no runtime 'tflite'. Choose one of: onnx, torch"),
         ("serve-iris", {**SERVED, "runtime": None}, "no runtime None. Choose one of: onnx, torch"),
         ("serve-iris", {**SERVED, "model": "iris"}, "It must have a version, such as iris:3"),
@@ -135,8 +135,14 @@ COMMAND = {"role": "endpoint", "command": ["python", "app.py", "--port", "{port}
         ("serve-iris", {**COMMAND, "command": "python app.py"}, "must be a list of words"),
         ("serve-iris", {**COMMAND, "command": ["python", ""]}, "must be a list of words"),
         ("serve-iris", {**COMMAND, "command": ["python", 3]}, "must be a list of words"),
-        ("serve-iris", {**COMMAND, "image": "a.b/iris:3"}, "exactly one of the options model, command, image"),
-        ("serve-iris", {"role": "endpoint", "profile": "cpu", "image": "a.b/iris:3"}, "run no images"),
+        ("serve-iris", {**COMMAND, "model_image": "a.b/iris:3"}, "one of the options model, command, model_image"),
+        ("serve-iris", {"role": "endpoint", "profile": "cpu", "model_image": "a.b/iris:3"}, "run no images"),
+        ("serve-iris", {**SERVED, "from": "calls"}, "has the options 'from' and 'to', which are texts"),
+        ("serve-iris", {**SERVED, "from": "calls", "to": 3}, "has the options 'from' and 'to', which are texts"),
+        ("serve-iris", {**SERVED, "credentials": "a.creds"}, "has the options 'from' and 'to', which are texts"),
+        ("serve-iris", {**SERVED, "from": "a b", "to": "c"}, "is not a subject of NATS"),
+        ("serve-iris", {**SERVED, "from": "nats://a:b@c/d", "to": "nats://c/e"}, "contains a name or a password"),
+        ("serve-iris", {**COMMAND, "from": "calls", "to": "to"}, "A command does not score records"),
         ("serve-iris", {**SERVED, "profile": "gpu"}, "The profile 'gpu' has GPUs, and endpoints with a model compute"),
         ("serve-iris", {**SERVED, "profile": "gpu"}, "Choose another with `--profile`: cpu, pair. A server of yours"),
         ("serve-iris", {key: SERVED[key] for key in ("role", "model", "runtime")}, "The profile 'gpu' has GPUs"),
@@ -150,22 +156,23 @@ def test_a_refused_endpoint_has_a_reason(name: str, options: dict[str, Any], rea
     assert reason in str(error.value)
 
 
-IMAGE = {"role": "endpoint", "profile": "cpu", "image": "registry.example.org/lab/iris:3"}
+LAB_IRIS = "registry.example.org/lab/iris:3"
+IMAGE = {"role": "endpoint", "profile": "cpu", "model_image": LAB_IRIS}
 
 
 @pytest.mark.parametrize(
     ("admitted", "image", "reason"),
     [
-        ((), IMAGE["image"], "It runs none; the administrator can add it to FARANDOLE_MODEL_IMAGES"),
-        (("registry.example.org/*",), IMAGE["image"], "It runs registry.example.org/*; the administrator can add it"),
+        ((), LAB_IRIS, "It runs none; the administrator can add it to FARANDOLE_MODEL_IMAGES"),
+        (("registry.example.org/*",), LAB_IRIS, "It runs registry.example.org/*; the administrator can add it"),
         (("registry.example.org/lab/*",), "registry.example.org/other/iris:3", "does not run the image"),
-        (("registry.example.org/lab/*",), ["registry.example.org/lab/iris:3"], "does not run the image"),
+        (("registry.example.org/lab/*",), [LAB_IRIS], "does not run the image"),
     ],
 )
 def test_an_image_that_is_not_admitted_is_refused(admitted: tuple[str, ...], image: Any, reason: str) -> None:
     hook = OptionsHook(ENDPOINT_PROFILES, python="python3", environment={}, args=[], model_images=admitted)
     with pytest.raises(HTTPError, match=re.escape(reason)):
-        hook(spawner("serve-iris"), {**IMAGE, "image": image})
+        hook(spawner("serve-iris"), {**IMAGE, "model_image": image})
 
 
 def test_an_endpoint_with_an_admitted_image_serves_the_only_model_in_it() -> None:
@@ -174,7 +181,7 @@ def test_an_endpoint_with_an_admitted_image_serves_the_only_model_in_it() -> Non
     )
     one = spawner("serve-iris")
     hook(one, IMAGE)
-    assert one.model_image == IMAGE["image"]
+    assert one.model_image == LAB_IRIS
     assert (one.cmd, one.args) == (["python3", "-m", "farandole.serving"], [])
     assert one.environment["FARANDOLE_MODELS"] == "/models"
     hook(one, SERVED)
@@ -194,6 +201,17 @@ def test_an_endpoint_serves_a_version_or_runs_a_command() -> None:
     plan = plan_server(ENDPOINT_PROFILES, "serve-app", COMMAND)
     assert (plan.module, plan.args) == ("farandole.serving.command", ["--", *COMMAND["command"]])
     assert (plan.runtime, plan.profile.gpus) == ("", 1)
+
+
+def test_an_endpoint_gets_its_stream_as_arguments() -> None:
+    stream = {"from": "calls", "to": "decisions.{label}", "credentials": "-x/nats.creds"}
+    words = ["--from=calls", "--to=decisions.{label}", "--credentials=-x/nats.creds"]
+    assert plan_server(ENDPOINT_PROFILES, "serve-iris", {**SERVED, **stream}).args == ["vision/iris:3", *words]
+    images = ["registry.example.org/lab/*"]
+    plan = plan_server(ENDPOINT_PROFILES, "serve-iris", {**IMAGE, "from": "calls", "to": "to"}, model_images=images)
+    assert plan.args == ["--from=calls", "--to=to"]
+    with pytest.raises(OptionsError, match="An endpoint with an image has no files of its user"):
+        plan_server(ENDPOINT_PROFILES, "serve-iris", {**IMAGE, **stream}, model_images=images)
 
 
 def test_the_limit_counts_other_active_endpoints() -> None:

@@ -17,8 +17,8 @@ def profile_set_of(**changes: Any) -> Any:
 
 def test_the_profiles_of_the_repository_are_valid() -> None:
     profile_set = read_profiles(ROOT / "hub" / "profiles.toml")
-    assert [profile.name for profile in profile_set.profiles] == ["cpu", "cpu-2", "lean"]
-    assert [profile.ranks for profile in profile_set.profiles] == [1, 2, 1]
+    assert [profile.name for profile in profile_set.profiles] == ["cpu", "cpu-2", "lean", "serving"]
+    assert [profile.ranks for profile in profile_set.profiles] == [1, 2, 1, 1]
     assert profile_set.default.name == "cpu"
     assert (profile_set.limits.workers_per_user, profile_set.limits.ranks_per_worker) == (16, 8)
 

@@ -289,6 +289,35 @@ async def test_the_memory_of_a_profile_is_reserved(engine: Swarm) -> None:
     }
 
 
+async def test_endpoints_run_on_machines_with_the_label_of_their_profile(
+    engine: Swarm,
+) -> None:
+    needs = {"serving": NodeNeeds(node_labels={"serving": "yes"}), "gpu": NodeNeeds(gpus=1, gpu_class="big")}
+    for server, name in (("serve-iris", "serving"), ("main-w0", "gpu")):
+        spawner = spawner_of(engine, server, model_image="" if name == "gpu" else "127.0.0.1:5000/lab/iris:3")
+        set_place(needs, spawner, SimpleNamespace(name=name, memory="2G"))  # type: ignore[arg-type]
+        await start(spawner)
+    endpoint, worker = (made["template"] for made in engine.made)
+    assert endpoint["Placement"]["Constraints"] == ["node.labels.serving==yes"]
+    assert "GenericResources" not in endpoint["Resources"]["Reservations"]
+    assert worker["Placement"]["Constraints"][0] == "node.labels.farandole.gpu==big"
+    assert worker["Resources"]["Reservations"]["GenericResources"]
+
+
+@pytest.mark.parametrize(("image", "policy"), [("127.0.0.1:5000/lab/iris:3", "ifnotpresent"), ("", "skip")])
+def test_the_hubs_machine_pulls_only_images_of_models(engine: Swarm, image: str, policy: str) -> None:
+    spawner = spawner_of(engine, "serve-iris", model_image=image)
+    set_place({"cpu": NodeNeeds()}, spawner, SimpleNamespace(name="cpu", memory=None))  # type: ignore[arg-type]
+    assert spawner.pull_policy == policy
+
+
+async def test_an_image_of_a_model_gets_no_files_of_its_user(engine: Swarm) -> None:
+    await start(spawner_of(engine, "serve-iris", model_image="127.0.0.1:5000/lab/iris:3"))
+    [shared_memory] = engine.made[0]["template"]["ContainerSpec"]["Mounts"]
+    assert shared_memory["Target"] == "/dev/shm"
+    assert engine.made[0]["template"]["Placement"]["Constraints"] == []
+
+
 async def test_a_server_that_waits_for_room_does_not_count_as_starting(engine: Swarm) -> None:
     engine.fits = lambda _: None
     waiting = spawner_of(engine, "main", wait_for_gpus=True)

@@ -8,6 +8,7 @@ after the other. They
 - return to a run after closing its page, and read its log,
 - run a cell that fails,
 - save a model, serve it, and send a request to its endpoint,
+- replay a season of typhoons as a stream,
 - look at the page for operators.
 """
 
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect, sync_playwright
 
-from hub.process import HubProcess, processes_of
+from hub.process import HubProcess, processes_of, wait_until
 from hub.up import NOTEBOOK, stop_on_signals
 from spawner_config.local import free_port
 from spawner_config.settings import Settings
@@ -53,6 +54,9 @@ PANEL_WIDTH = 470
 PATIENCE = 180
 """The timeout of each step in seconds, which is long because the machine may be busy."""
 RUN_NOTEBOOK = "long-run.ipynb"
+SERVICE_NOTEBOOK = "04-from-run-to-service.ipynb"
+MAP_CHARACTERS = 180_000
+"""A map has this many characters in base64 when it shows nearly half of the season."""
 START_CELL = "%load_ext farandole\n%cluster start --workers 2 --backend none"
 LOCAL_CELL = "%load_ext farandole\n%cluster start --local --ranks 2 --backend none"
 FAILING_CELL = '%%distributed_train --name first-try\nopen("measurements.csv")'
@@ -228,6 +232,18 @@ def served_model(lab: Lab, user: str, state: Path) -> None:
     save(lab, "panel-endpoints")
 
 
+def replayed_season(lab: Lab, user: str, _state: Path) -> None:
+    """Run the notebook that replays a season, and take a screenshot of the map when many predictions have arrived."""
+    lab.open_notebook(user, SERVICE_NOTEBOOK)
+    lab.run_all()
+    shown = lab.cell_with("season_map.draw(predictions)").locator("img")
+    shown.wait_for(timeout=PATIENCE * 1000)
+    wait_until(lambda: len(shown.get_attribute("src") or "") > MAP_CHARACTERS, PATIENCE)
+    show(shown)
+    save(lab, "season")
+    expect(lab.cell_with("%serve stop typhoon-stream")).to_contain_text("no endpoint runs", timeout=PATIENCE * 1000)
+
+
 def operators_page(lab: Lab, user: str, _state: Path) -> None:
     """Take a screenshot of the page for operators, which shows the servers of all users."""
     lab.page.goto(f"{lab.hub.url}/services/operators/")
@@ -242,6 +258,7 @@ STORIES = {
     "emmy": run_after_the_page_was_closed,
     "katherine": failed_run,
     "dorothy": served_model,
+    "hypatia": replayed_season,
     OPERATOR: operators_page,
 }
 """The users and the functions that perform their actions and take the screenshots."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,13 +15,14 @@ from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks, reached
 from tests.docker.stack import ADMIN
 from tests.typhoons import NOTEBOOK as FROM_RUN_TO_SERVICE
-from tests.typhoons import SMALL, assert_served, run_notebook
+from tests.typhoons import SAME_KM, SMALL, assert_replayed, assert_served, run_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import requests
 
+    from tests.docker.registry import Registry
     from tests.docker.remote_hub import RemoteHub
     from tests.docker.stack import Stack
 
@@ -37,6 +39,22 @@ fd.save_model(model, "whole", example=torch.ones(1, 4))
 """
 """A cell that saves two models, which return the sum of their inputs. Only the first one is exported to ONNX."""
 SAVE_FOR_GROUP = SAVE.replace('"small"', '"vision/shared"').replace('"whole"', '"vision/program"')
+FORWARD = """
+import asyncio
+
+async def copy(reader, writer):
+    while part := await reader.read(2**16):
+        writer.write(part)
+        await writer.drain()
+    writer.close()
+
+async def forward(reader, writer):
+    there = await asyncio.open_connection(*{there})
+    await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
+
+server = await asyncio.start_server(forward, *{here})
+"""
+"""A cell that forwards connections from one host and port to another."""
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +174,18 @@ def test_an_endpoint_outlives_the_notebook_server(stack: Stack, token: str) -> N
 # Two workers train in containers for minutes; tests/integration/test_from_run_to_service.py runs the same cells.
 @pytest.mark.release
 @pytest.mark.timeout(1800)
-def test_the_notebook_replaces_a_served_model_in_containers(stack: Stack) -> None:
-    with stack.kernel("lorenz", path=FROM_RUN_TO_SERVICE.name) as kernel:
-        assert_served(run_notebook(kernel, SMALL))
+def test_the_notebook_replaces_publishes_and_streams_in_containers(stack: Stack, model_registry: Registry) -> None:
+    parameters = SMALL.replace('REGISTRY = ""', f'REGISTRY = "{model_registry.here}/lab"')
+    parameters = parameters.replace('SERVING_IMAGE = ""', f'SERVING_IMAGE = "{model_registry.serving}"')
+    with stack.kernel("lorenz") as other, stack.kernel("lorenz", path=FROM_RUN_TO_SERVICE.name) as kernel:
+        other.execute(forward(model_registry), deadline=CELL_SECONDS)
+        shown = run_notebook(kernel, parameters)
+    assert_served(shown)
+    assert f"typhoon:2 is published as {model_registry.here}/lab/typhoon:2@sha256:" in shown.image
+    assert float(re.findall(r"the image and the model differ by at most (\S+) km", shown.image)[0]) < SAME_KM
+    assert_replayed(shown)
+
+
+def forward(registry: Registry) -> str:
+    """Return a cell with which a container reaches the registry at the address that the engine uses."""
+    return FORWARD.format(there=registry.there.split(":"), here=registry.here.split(":"))

@@ -26,7 +26,7 @@ LARGE_BENCHES = ("scale",)
 """Benches that only `make bench-scale` runs, because they take several minutes with a thousand users."""
 NETWORK_BENCHES = ("network", "network.laptop", "network.accuracy")
 """Benches that only `make bench-network` runs, because they take hours, and shape traffic as root."""
-SERVING_BENCHES = ("serving",)
+SERVING_BENCHES = ("serving", "serving.publishing")
 """Benches that only `make bench-serving` runs, because they take a quarter of an hour."""
 STREAM_BENCHES = ("streams",)
 """Benches that only `make bench-stream` runs, because they take several minutes."""

@@ -31,6 +31,11 @@ class RunningBroker:
     port: int = field(default_factory=free_port)
     most_bytes: int = 2**30
     """What a NATS server may store."""
+    max_payload: int = 2**20
+    """The largest message that a NATS server accepts, in bytes."""
+    jetstream: bool = True
+    more: str = ""
+    """More lines of a NATS server's configuration."""
 
     @property
     def url(self) -> str:
@@ -42,7 +47,9 @@ class RunningBroker:
         if self.scheme == "nats":
             config = self.folder / "nats.conf"
             store = f'store_dir: "{self.folder}", max_file_store: {self.most_bytes}'
-            config.write_text(f"listen: 127.0.0.1:{self.port}\njetstream {{ {store} }}\n", encoding="utf-8")
+            lines = [f"listen: 127.0.0.1:{self.port}", f"max_payload: {self.max_payload}", self.more]
+            lines += [f"jetstream {{ {store} }}"] if self.jetstream else []
+            config.write_text("\n".join(lines), encoding="utf-8")
             words = ["nats-server", "-c", str(config)]
         else:
             words = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]

@@ -36,6 +36,7 @@ SHORTEST, LONGEST = 0.02, 1.5
 AWAY_SECONDS = 0.5
 START_SECONDS = 60
 END_SECONDS = 120
+LATE_SECONDS = 3
 WINDOW_SECONDS = 0.1
 """The memory of the NATS server of recent messages, which is shorter than a killed consumer is away. It is the shortest
 that the server accepts."""
@@ -100,9 +101,7 @@ class NatsFeed(Feed):
         """Return the positions of all records, and those in all outputs."""
         context = (await self.connected()).jetstream()
         records = [str(sequence) for sequence, _ in await self._all(context, "calls")]
-        outputs = [
-            headers["Farandole-Input"].rpartition(":")[2] for _, headers in await self._all(context, "decisions")
-        ]
+        outputs = [headers["Farandole-Input"].split()[-1] for _, headers in await self._all(context, "decisions")]
         return records, outputs
 
     async def _all(self, context: Any, stream: str) -> list[tuple[int, dict[str, str]]]:
@@ -249,6 +248,9 @@ async def outcome(feed: Feed, killed: Counter[str]) -> Outcome:
             while set(records) - set(outputs):
                 await asyncio.sleep(1)
                 records, outputs = await feed.positions()
+    # The other endpoint may still score what it has read.
+    await asyncio.sleep(LATE_SECONDS)
+    records, outputs = await feed.positions()
     places = {position: place for place, position in enumerate(records)}
     order = [places[one] for one in outputs]
     return Outcome(

@@ -6,8 +6,10 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -61,7 +63,7 @@ def only(store: ModelStore) -> ModelInfo:
 async def serve(model: EndpointModel, store: ModelStore, options: argparse.Namespace) -> None:
     """Answer requests, and score records, until a signal ends this process.
 
-    Raises FarandoleError if the model cannot score the records of the stream.
+    Raises FarandoleError if the model cannot score the records of the stream, and any error that ends their scoring.
     """
     place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     statistics = Statistics()
@@ -77,13 +79,36 @@ async def serve(model: EndpointModel, store: ModelStore, options: argparse.Names
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     work = [report_activity(os.environ, lambda: statistics.last_request), *([stream.run()] if stream else [])]
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        await uvicorn.Server(config).serve()
-    finally:
-        for task in tasks:
+    server = _Server(config, work)
+    await server.serve()
+    if server.failure:
+        raise server.failure
+
+
+class _Server(uvicorn.Server):
+    """A server that does other work beside it. It cancels the work when it stops, and stops if the work fails.
+
+    `serve` returns only after a failure: to end this process, uvicorn raises the signal again that has stopped it.
+    """
+
+    failure: BaseException | None = None
+
+    def __init__(self, config: uvicorn.Config, work: Sequence[Coroutine[Any, Any, None]]) -> None:
+        super().__init__(config)
+        self._tasks = [asyncio.create_task(one) for one in work]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the requests that are open, and end the work meanwhile, so that it leaves its broker."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await super().shutdown(sockets)
+        await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()):
+            self.failure, self.should_exit = failure, True
 
 
 def _stream(model: EndpointModel, options: argparse.Namespace, statistics: Statistics) -> Stream:

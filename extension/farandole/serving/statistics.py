@@ -5,27 +5,18 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-RECENT_SECONDS = 60
+from farandole.serving.recent import RECENT_SECONDS, RecentCount
+
 MOST_DURATIONS = 20_000
 """Requests whose durations are kept. These are fewer than those of the last `RECENT_SECONDS` at a high rate."""
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REQUESTS = Counter("farandole_endpoint_requests", "Requests for inference, by HTTP status.", ["status"])
 SECONDS = Histogram("farandole_endpoint_request_seconds", "Duration of requests for inference.", buckets=BUCKETS)
-
-
-@dataclass(kw_only=True)
-class _Second:
-    """The numbers of requests and of errors in a second of the monotonic clock."""
-
-    second: int
-    requests: int = 0
-    errors: int = 0
 
 
 class Statistics:
@@ -37,8 +28,8 @@ class Statistics:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._started = clock()
-        self._seconds: deque[_Second] = deque(maxlen=RECENT_SECONDS)
+        self._requests = RecentCount(clock)
+        self._errors = RecentCount(clock)
         self._durations: deque[tuple[float, float]] = deque(maxlen=MOST_DURATIONS)
         """When each request ended, and its seconds."""
         self.last_request = time.time()
@@ -52,10 +43,8 @@ class Statistics:
         self.use()
         now = self._clock()
         self._durations.append((now, seconds))
-        if not self._seconds or self._seconds[-1].second != int(now):
-            self._seconds.append(_Second(second=int(now)))
-        self._seconds[-1].requests += 1
-        self._seconds[-1].errors += status >= 400
+        self._requests.add()
+        self._errors.add(status >= 400)
         REQUESTS.labels(status=str(status)).inc()
         SECONDS.observe(seconds)
 
@@ -66,12 +55,10 @@ class Statistics:
         request.
         """
         now = self._clock()
-        measured = min(RECENT_SECONDS, max(1.0, now - self._started))
-        seconds = [one for one in self._seconds if one.second > int(now) - RECENT_SECONDS]
         durations = sorted(1000 * taken for ended, taken in self._durations if ended > now - RECENT_SECONDS)
         return {
-            "requests_per_second": sum(one.requests for one in seconds) / measured,
-            "errors": sum(one.errors for one in seconds),
+            "requests_per_second": self._requests.per_second(),
+            "errors": self._errors.total(),
             "p95_ms": durations[int(0.95 * len(durations))] if durations else None,
         }
 

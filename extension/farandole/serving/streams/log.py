@@ -10,6 +10,8 @@ from typing import Self
 
 MOST_RECORDS = 256
 """Records that are read, scored and appended together."""
+MOST_BYTES = 8 * 2**20
+"""The bytes of these records, unless a single one is larger. Parsed records take many times as much memory."""
 
 
 class ConflictError(Exception):
@@ -56,7 +58,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Records in the order of the source, and how many records wait behind them."""
+    """Records in the order of the source, and how many records wait behind them, if this is known."""
 
     records: Sequence[Record]
     waiting: int | None = None
@@ -75,7 +77,11 @@ class Log(ABC):
     """
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -92,12 +98,16 @@ class Log(ABC):
         """Close the connection."""
 
     @abstractmethod
+    async def position(self) -> str:
+        """Return the position of the last record that has an output, or an empty string."""
+
+    @abstractmethod
     async def seek(self) -> str:
-        """Find the last record that has an output, continue behind it, and return its position."""
+        """Continue behind the last record that has an output, and return its position."""
 
     @abstractmethod
     async def read(self) -> Batch:
-        """Return the next records, at most `MOST_RECORDS`. Wait until there is at least one."""
+        """Return the next records, at most `MOST_RECORDS`, or none if none has come for some seconds."""
 
     @abstractmethod
     async def append(self, outputs: Sequence[Output]) -> None:

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from farandole.exceptions import StreamError
 from farandole.models.model import ModelInfo
 from farandole.serving.batching import Batcher
-from farandole.serving.streams.consumer import Consumer, StreamFigures
+from farandole.serving.streams.consumer import Consumer
+from farandole.serving.streams.figures import StreamFigures
 from farandole.serving.streams.log import Log
 from farandole.serving.streams.scorer import Scorer
 from farandole.streams.address import LABEL, StreamAddress, check_pair, parse_source, parse_target
-from farandole.streams.broker import Broker, hub_broker
+from farandole.streams.broker import Broker, check_credentials, hub_broker
 
 Used = Callable[[], None]
 
 
-class Runs(Protocol):
-    """A consumer of any broker."""
-
-    async def run(self) -> None:
-        """Score records until this is cancelled."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The stream of an endpoint."""
+    """What an endpoint does with its stream.
 
-    consumer: Runs
-    figures: StreamFigures
-    scorer: Scorer
+    Attributes:
+        run: scores records until it is cancelled.
+        status: returns the figures for the endpoint's status.
+        check: raises ModelError if a version of the model cannot score records.
+    """
 
-    async def run(self) -> None:
-        """Score records until this is cancelled."""
-        await self.consumer.run()
-
-    def status(self) -> dict[str, Any]:
-        """Return the figures for the endpoint's status."""
-        return self.figures.status()
-
-    def check(self, info: ModelInfo) -> None:
-        """Raise ModelError if a version of the model cannot score records."""
-        self.scorer.check(info)
+    run: Callable[[], Coroutine[Any, Any, None]]
+    status: Callable[[], dict[str, Any]]
+    check: Callable[[ModelInfo], None]
 
 
 def stream_of(source: str, target: str, credentials: str, batcher: Batcher, used: Used) -> Stream:
@@ -55,20 +43,21 @@ def stream_of(source: str, target: str, credentials: str, batcher: Batcher, used
     Raises:
         UsageError: an address is not valid.
         ModelError: the model cannot score records.
-        StreamError: the hub has no broker, or the file of credentials cannot be read.
+        StreamError: the hub has no broker, or the file of credentials cannot be read or used.
     """
     one, other = parse_source(source), parse_target(target)
     check_pair(one, other)
     scorer, figures = Scorer(batcher, labelled=LABEL in other.subject), StreamFigures(one, other)
-    login = _content(credentials) if credentials else ""
-    if one.kind != "kafka":
-        consumer = Consumer(_connect(one, other, login), scorer, figures, used)
-        return Stream(consumer=consumer, figures=figures, scorer=scorer)
-    # The client of Kafka is large, and few endpoints need it.
-    from farandole.serving.streams.kafka import TopicConsumer, kafka_broker
+    login = _login(one, Path.home() / credentials) if credentials else ""
+    if one.kind == "kafka":
+        # The client of Kafka is large, and few endpoints need it.
+        from farandole.serving.streams.kafka import TopicConsumer, kafka_broker
 
-    topic = TopicConsumer(kafka_broker(one.server, login), one, other, scorer=scorer, figures=figures, used=used)
-    return Stream(consumer=topic, figures=figures, scorer=scorer)
+        broker = kafka_broker(one.server, login)
+        run = TopicConsumer(broker, one, other, scorer=scorer, figures=figures, used=used).run
+    else:
+        run = Consumer(_connect(one, other, login), scorer, figures, used).run
+    return Stream(run=run, status=figures.status, check=scorer.check)
 
 
 def _connect(source: StreamAddress, target: StreamAddress, login: str) -> Callable[[], Log]:
@@ -82,9 +71,11 @@ def _connect(source: StreamAddress, target: StreamAddress, login: str) -> Callab
     return lambda: NatsLog(broker, source, target)
 
 
-def _content(credentials: str) -> str:
-    path = Path.home() / credentials
+def _login(source: StreamAddress, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as exc:
         raise StreamError(f"the file of credentials {path} cannot be read: {exc}") from exc
+    if source.kind == "nats":
+        check_credentials(text, str(path))
+    return text

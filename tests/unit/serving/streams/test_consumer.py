@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from farandole.exceptions import StreamError
 from farandole.serving.streams import consumer as module
-from farandole.serving.streams.consumer import Consumer, StreamFigures
+from farandole.serving.streams.consumer import Consumer
+from farandole.serving.streams.figures import StreamFigures
 from farandole.serving.streams.log import Batch, ConflictError, Log, Output, Record, UnavailableError
 from farandole.streams.address import parse_source, parse_target
 
@@ -41,9 +42,12 @@ class MemoryLog(Log):
 
     async def close(self) -> None: ...
 
+    async def position(self) -> str:
+        return self._memory.outputs[-1].record.position if self._memory.outputs else ""
+
     async def seek(self) -> str:
         self._at = len(self._memory.outputs)
-        return str(self._at)
+        return await self.position()
 
     async def read(self) -> Batch:
         found = self._memory.records[self._at : self._at + 2]

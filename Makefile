@@ -114,8 +114,8 @@ bench-carry: setup $(VENV)/stamp-test ## measure the setup of an empty machine; 
 bench-network: setup $(VENV)/stamp-test ## measure training on one to three hosts with slow links in each mode of fd.sync; needs root
 	$(BIN)/python bench/run.py --only network --only network.laptop --only network.accuracy --repeats 3
 
-bench-serving: setup $(VENV)/stamp-test ## measure endpoints against KServe alone, through the hub, and while versions are switched
-	$(BIN)/python bench/run.py --only serving
+bench-serving: setup $(VENV)/stamp-test $(VENV)/stamp-registry ## measure endpoints against KServe alone, through the hub, and while versions are switched, and published models
+	$(BIN)/python bench/run.py --only serving --only serving.publishing
 
 bench-stream: setup $(VENV)/stamp-test ## measure streams of records, while processes are killed and at a thousand a second
 	$(BIN)/python bench/run.py --only streams

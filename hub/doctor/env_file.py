@@ -69,6 +69,8 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
     if "postgres" in deployment.profiles:
         needed["FARANDOLE_POSTGRES_PASSWORD"] = "Make one: openssl rand -hex 18"
         needed["FARANDOLE_DATABASE"] = f"Set it to {DATABASE_EXAMPLE}"
+    if "streams" in deployment.profiles:
+        needed["FARANDOLE_STREAMS_SECRET"] = MAKE_TOKEN
     for key, remedy in needed.items():
         if not deployment.get(key):
             yield fault(CHECK, f"{key} is not set in {ENV_FILE}.", remedy)
@@ -85,7 +87,7 @@ def _weak(deployment: Deployment) -> Iterator[Finding]:
     checks: dict[str, tuple[Callable[[str], str | None], str]] = {"FARANDOLE_PROXY_TOKEN": (token_weakness, MAKE_TOKEN)}
     if deployment.get("FARANDOLE_LOGIN") == "native":
         checks["FARANDOLE_ADMIN_PASSWORD"] = (password_weakness, MAKE_PASSWORD)
-    checks["FARANDOLE_METRICS_TOKEN"] = (token_weakness, MAKE_TOKEN)
+    checks["FARANDOLE_METRICS_TOKEN"] = checks["FARANDOLE_STREAMS_SECRET"] = (token_weakness, MAKE_TOKEN)
     if "postgres" in deployment.profiles:
         checks["FARANDOLE_POSTGRES_PASSWORD"] = (password_weakness, "Make one: openssl rand -hex 18")
     for key, (weakness_of, remedy) in checks.items():

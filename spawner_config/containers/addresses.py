@@ -26,7 +26,7 @@ class AddressRange:
     """The address range of the users' networks, each of which gets a subnet with the prefix length ``prefix``.
 
     The range is needed because Docker's default address pools are exhausted after about thirty networks. The gateway,
-    the hub and the proxy use three addresses of each subnet.
+    the hub, the proxy and the NATS server use four addresses of each subnet.
     """
 
     whole: IPv4Network

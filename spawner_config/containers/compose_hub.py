@@ -18,6 +18,9 @@ from spawner_config.origins.compose import HTTPS_PROFILES, has_https, open_to_ot
 from spawner_config.origins.configure import check_domain
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import check_together
+from spawner_config.streams.configure import configure_streams, stream_server
+from spawner_config.streams.restarts import RestartWatch
+from spawner_config.streams.settings import StreamSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +35,24 @@ if TYPE_CHECKING:
 START_SECONDS = 600
 """The time limit for a start in seconds, which includes pulling the image at the first start on a machine."""
 BACK = "hub-api"
-"""The hub's name in the network that it shares with the proxy only."""
+"""The hub's name in the network that it shares with other services only."""
+STREAMS = "streams"
+"""The compose profile with the NATS server, and the name of this server in users' networks."""
+STREAMS_BACK = "streams-api"
+"""The name of the NATS server in the network that it shares with other services only."""
+STREAMS_URL = "tls://{}:4222"
 N = TypeVar("N", bound="UserNetworks")
 
 
 def services(name: str) -> dict[str, str]:
     """Return the containers that every user of the hub ``name`` must reach, with their names in users' networks."""
-    return {f"{name}-hub": "hub", f"{name}-proxy": "proxy"}
+    needed = {f"{name}-hub": "hub", f"{name}-proxy": "proxy"}
+    return needed | dict.fromkeys(optional_services(name), STREAMS)
+
+
+def optional_services(name: str) -> set[str]:
+    """Return those of the `services` without which servers can start."""
+    return {f"{name}-{STREAMS}"} if STREAMS in profiles(os.environ) else set()
 
 
 def server_prefix(deployment: DockerSettings) -> str:
@@ -80,24 +94,34 @@ def configure_hub(
         engine=engine,
         containers=server_prefix(deployment),
     )
+    if streams := _streams():
+        configure_streams(c, streams, hub_url=STREAMS_URL.format(STREAMS_BACK), users_url=STREAMS_URL.format(STREAMS))
 
 
 def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
-    """Return the users' networks, and connect the hub and the proxy to the existing ones.
+    """Return the users' networks, and connect the hub's services to the existing ones.
 
-    The hub's proxy class repeats this whenever the proxy has been recreated.
+    The hub's proxy class repeats this whenever a service has been recreated.
     """
     networks = kind(
         client,
         name=deployment.name,
         services=services(deployment.name),
+        optional=optional_services(deployment.name),
         addresses=deployment.addresses,
         internet=deployment.internet,
         mtu=deployment.mtu,
     )
     networks.rejoin()
-    c.JupyterHub.proxy_class = type("Proxy", (NetworkedProxy,), {"networks": networks})
+    streams = _streams()
+    watch = RestartWatch(stream_server(streams, STREAMS_URL.format(STREAMS_BACK))) if streams else None
+    c.JupyterHub.proxy_class = type("Proxy", (NetworkedProxy,), {"networks": networks, "watch": watch})
     return networks
+
+
+def _streams() -> StreamSettings | None:
+    """Return the settings of the NATS server, or None if its compose profile is not enabled."""
+    return StreamSettings.from_environment(os.environ) if STREAMS in profiles(os.environ) else None
 
 
 def configure_servers(

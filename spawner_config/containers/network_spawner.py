@@ -27,8 +27,6 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
     shared_volumes: ClassVar[SharedVolumes]
     """The networks and the shared volumes of the hub. They are class attributes, which `configure` sets on a subclass,
     because all spawners of a hub must share them."""
-    model_image = ""
-    """The image of a model, or an empty string. It gets no volumes, because somebody else may have made it."""
     data_sets: Sequence[str] | None = None
     """The volumes from FARANDOLE_SHARED_VOLUMES that the server's profile selects, or None for all of them."""
 
@@ -75,7 +73,10 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
 
     @property
     def homes(self) -> list[str]:
-        """The names of the volumes that only this user has."""
+        """The names of the volumes that only this user has.
+
+        An image of a model gets no volumes, because somebody else may have made it.
+        """
         return [] if self.model_image else list(super().volume_binds)
 
     @property

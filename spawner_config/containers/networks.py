@@ -18,7 +18,7 @@ from spawner_config.labels import HUB_LABEL, OWNER_LABEL
 from spawner_config.refusals import check_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from ipaddress import IPv4Network
 
     from spawner_config.containers.addresses import AddressRange
@@ -28,6 +28,7 @@ NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
 ALREADY_CONNECTED = 403, "already exists in network"
 """The HTTP status and message with which the engine refuses to connect a container twice. The message is compared too,
 because other refusals, for example by the engine filter, have the same status."""
+NOT_FOUND = 404
 CLAIM_ATTEMPTS = 64
 ENGINE_ERRORS = (APIError, requests.RequestException)
 """Errors of the engine or the engine filter, and of the connection to them."""
@@ -40,7 +41,8 @@ class NetworkError(RuntimeError):
 class UserNetworks:
     """The networks of a hub's users on one engine.
 
-    - ``services`` maps the names of the containers that every user must reach to their names in the networks.
+    - ``services`` maps the names of the containers that every user must reach to their names in the networks. Servers
+      start without those in ``optional`` if these have no container.
     - A lock covers both the lookup and the creation of a network. Without it, two servers of a user that start at the
       same time could create two networks, or two users could select the same subnet.
     - The engine stores all networks, so the hub has nothing to restore after a restart.
@@ -55,11 +57,14 @@ class UserNetworks:
         addresses: AddressRange,
         internet: bool,
         mtu: int,
+        optional: Collection[str] = (),
     ) -> None:
         """Store the options that all networks share; if ``internet`` is true, servers can reach the internet."""
         self._client = client
         self._name = name
         self._services = services
+        self._optional = optional
+        self._absent: set[str] = set()
         self._addresses = addresses
         self._internet = internet
         self._mtu = mtu
@@ -124,12 +129,11 @@ class UserNetworks:
 
     def _rejoined(self, network: dict[str, Any]) -> bool:
         try:
-            self._connect_services(self._client.inspect_network(network["Id"]))
+            return self._connect_services(self._client.inspect_network(network["Id"]))
         except (*ENGINE_ERRORS, NetworkError) as exc:
             # This can happen while the container is being recreated or while the engine filter is restarting.
             app_log.warning("The hub's services cannot be connected to %s: %s", network["Name"], reason(exc))
             return False
-        return True
 
     def _ours(self) -> list[dict[str, Any]]:
         networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{HUB_LABEL}={self._name}"})
@@ -138,7 +142,8 @@ class UserNetworks:
     def _ensure(self, name: str, user: str) -> None:
         network = self._inspect(name) or self._create(name, user)
         check_owner("network", name, (network["Labels"] or {}).get(OWNER_LABEL), user)
-        self._connect_services(self._allocated(network))
+        if not self._connect_services(self._allocated(network)):
+            self._joined = False
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         try:
@@ -189,20 +194,30 @@ class UserNetworks:
         """Return the engine client's arguments for connecting a service to the network."""
         return {"aliases": [self._services[container]]}
 
-    def _connect_services(self, network: dict[str, Any]) -> None:
+    def _connect_services(self, network: dict[str, Any]) -> bool:
+        """Connect the services to a network, and return whether all of them have a container."""
         present = _present(network)
-        for container in self._services:
-            if container in present:
-                continue
-            try:
-                self._client.connect_container_to_network(
-                    container, network["Id"], **self._endpoint(container, network)
-                )
-            except APIError as exc:
-                # The engine does not list stopped containers that are connected.
-                status, words = ALREADY_CONNECTED
-                if exc.status_code != status or words not in reason(exc):
-                    raise
+        connected = [self._connect_service(name, network) for name in self._services if name not in present]
+        return all(connected)
+
+    def _connect_service(self, container: str, network: dict[str, Any]) -> bool:
+        try:
+            self._client.connect_container_to_network(container, network["Id"], **self._endpoint(container, network))
+        except APIError as exc:
+            if exc.status_code == NOT_FOUND and container in self._optional:
+                self._note_absence(container)
+                return False
+            # The engine does not list stopped containers that are connected.
+            status, words = ALREADY_CONNECTED
+            if exc.status_code != status or words not in reason(exc):
+                raise
+        self._absent.discard(container)
+        return True
+
+    def _note_absence(self, container: str) -> None:
+        if container not in self._absent:
+            self._absent.add(container)
+            app_log.warning("There is no container %s. It joins the users' networks when it exists.", container)
 
     def _remove_if_empty(self, name: str) -> None:
         network = self._inspect(name)

@@ -49,7 +49,8 @@ def is_other_application() -> bool:
 class FarandoleHub(JupyterHub):  # type: ignore[misc]
     """JupyterHub with additional handlers that protect the hub's host if users have separate hosts.
 
-    It also starts without its services if they are not ready, and the configuration can override its handlers.
+    It also starts without its services if they are not ready, and the configuration can override its handlers and add
+    functions that are called at its start.
     """
 
     handlers: list[Any]
@@ -57,6 +58,11 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
     overriding_handlers: List[Any] = List(
         config=True,
         help="Handlers in the form of `extra_handlers` that precede JupyterHub's own for the same paths.",
+    )
+
+    start_hooks: List[Any] = List(
+        config=True,
+        help="Functions that are called with the hub's database when the hub has found the running servers.",
     )
 
     def init_handlers(self) -> None:
@@ -86,6 +92,8 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
                 self.subdomain_host,
                 ", ".join(moved),
             )
+        for hook in self.start_hooks:
+            hook(self.db)
         return checked
 
     async def start_service(self, service_name: str, service: Any, ssl_context: ssl.SSLContext | None = None) -> bool:

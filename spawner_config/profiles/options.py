@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.exceptions import UsageError
 from farandole.models.names import parse_key
 from farandole.server.worker.args import WORKER_ARGS
+from farandole.streams.address import check_pair, parse_source, parse_target
 from tornado.web import HTTPError
 
 from spawner_config.image_names import is_admitted
@@ -34,9 +35,10 @@ WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "tog
 BACKENDS = ("", "horovod", "torch", "none")
 """The backends of a cluster. With an empty string, the driver chooses the backend."""
 NOTEBOOK_OPTIONS = ("profile", "wait")
-ENDPOINT_OPTIONS = ("role", "profile", "wait", "model", "runtime", "command", "image")
-ENDPOINT_KINDS = ("model", "command", "image")
-"""What an endpoint runs. Each endpoint has one of these options."""
+ENDPOINT_KINDS = ("model", "command", "model_image")
+"""What an endpoint runs. Each endpoint has one of these options. DockerSpawner reads an option ``image`` itself."""
+STREAM_OPTIONS = ("from", "to", "credentials")
+ENDPOINT_OPTIONS = ("role", "profile", "wait", "runtime", *ENDPOINT_KINDS, *STREAM_OPTIONS)
 MODELS_IN_IMAGE = "/models"
 """The model store in an image that `%models publish` has made."""
 RUNTIMES = ("onnx", "torch")
@@ -137,19 +139,38 @@ def _plan_endpoint(
     if sum(kind in options for kind in ENDPOINT_KINDS) != 1:
         raise OptionsError(f"An endpoint has exactly one of the options {', '.join(ENDPOINT_KINDS)}.")
     own = profile.variables() | {"FARANDOLE_ENDPOINT": "yes"}
+    stream = _stream(options)
     if "command" in options:
         command = _command(options["command"])
         return ServerPlan(module=COMMAND_MODULE, profile=profile, environment=own, args=["--", *command])
     _refuse_gpus(profile, profile_set)
-    if "image" in options:
+    if "model_image" in options:
         own |= {"FARANDOLE_MODELS": MODELS_IN_IMAGE}
-        image = _admitted(str(options["image"]), model_images)
-        return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[], image=image)
+        image = _admitted(str(options["model_image"]), model_images)
+        return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=stream, image=image)
     runtime = options.get("runtime")
     if runtime not in RUNTIMES:
         raise OptionsError(f"There is no runtime {runtime!r}. Choose one of: {', '.join(RUNTIMES)}.")
     model = _versioned(options["model"])
-    return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[model], runtime=runtime)
+    return ServerPlan(module=SERVING_MODULE, profile=profile, environment=own, args=[model, *stream], runtime=runtime)
+
+
+def _stream(options: dict[str, Any]) -> list[str]:
+    """Return the arguments for the stream whose records an endpoint scores. Without a stream, there are none."""
+    values = {key: options[key] for key in STREAM_OPTIONS if key in options}
+    if not values:
+        return []
+    if not {"from", "to"} <= values.keys() or not all(isinstance(value, str) for value in values.values()):
+        raise OptionsError("An endpoint that scores records has the options 'from' and 'to', which are texts.")
+    if "command" in options:
+        raise OptionsError("A command does not score records. Leave out the options 'from' and 'to'.")
+    if "model_image" in options and "credentials" in values:
+        raise OptionsError("An endpoint with an image has no files of its user. Leave out the option 'credentials'.")
+    try:
+        check_pair(parse_source(values["from"]), parse_target(values["to"]))
+    except UsageError as exc:
+        raise OptionsError(str(exc)) from exc
+    return [f"--{key}={value}" for key, value in values.items()]
 
 
 def _admitted(image: str, admitted: Sequence[str] | None) -> str:

@@ -10,23 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from farandole.models.store import ModelStore
+from farandole.registry.publish import publish
+from farandole.registry.reference import parse_reference
 
-from images.names import NOTEBOOK, version
+from images.names import NOTEBOOK, SERVING, version
 from spawner_config.settings import ROOT
 from tests.browser.lab import shoot_failure
+from tests.docker import registry
 from tests.docker.engines import first, gpus
 from tests.docker.engines.janitor import alone
+from tests.docker.engines.swarm import REGISTRY
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, running
 from tests.failures import attach
+from tests.models import save_sum
 from tests.variables import with_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from farandole.models.model import ModelInfo
+    from farandole.registry.publish import Published
+
     from tests.docker.engines.second import SecondEngine
+    from tests.docker.registry import Registry
 
 PROFILES = Path(__file__).with_name("small.toml")
+MODEL = "small"
 WORKERS = 4
 """The number of workers that each user may have on the hub of the fixture `stack`."""
 TIMEOUT_SECONDS = 900
@@ -58,12 +69,35 @@ def data_set() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def model_registry() -> Iterator[Registry]:
+    """Run a registry that has the serving image. The engines of the swarm reach it, too."""
+    with registry.address_in(REGISTRY) as address, registry.running(address) as found:
+        found.push(SERVING)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ModelInfo:
+    """Save a model with the name `MODEL`, which returns the sum of four numbers."""
+    return save_sum(ModelStore(tmp_path_factory.mktemp("models")), MODEL)
+
+
+@pytest.fixture(scope="session")
+def published(model_registry: Registry, model: ModelInfo) -> Published:
+    """Publish the model."""
+    return publish(model, parse_reference(f"{model_registry.here}/lab/{MODEL}"), model_registry.serving)
+
+
+@pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[Stack]:
     """Run a hub that has additional profiles and allows each user `WORKERS` workers."""
     settings = {
         "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,farandole-serving*,127.0.0.1:1/farandole-notebook*",
+        "FARANDOLE_MODEL_IMAGES": "127.0.0.1:*/lab/*",
         "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers",
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
+        "COMPOSE_PROFILES": "streams",
+        "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
     }
     with running(tmp_path_factory.mktemp("stack"), subnets="10.214.0.0/20", **settings) as stack:
         give_profiles(stack, f"{limited_profiles()}\n{PROFILES.read_text()}")

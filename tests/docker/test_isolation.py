@@ -112,7 +112,8 @@ def test_only_the_public_ports_of_the_hubs_parts_are_reachable(
 
 
 def test_no_engine_and_no_secret_is_inside(stack: Stack, ada: RemoteKernel) -> None:
-    secrets = [line.partition("=")[2] for line in (stack.folder / ".env").read_text().splitlines() if "TOKEN=" in line]
+    settings = [line.partition("=") for line in (stack.folder / ".env").read_text().splitlines()]
+    secrets = [value for key, _, value in settings if key.endswith(("_TOKEN", "_SECRET"))]
     for name in containers(stack, "ada"):
         found = stack.inspect(name)
         assert not [mount for mount in found["Mounts"] if "docker" in mount["Source"] and mount["Type"] != "volume"]

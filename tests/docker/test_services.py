@@ -123,7 +123,10 @@ def test_a_missing_image_is_reported_at_spawn(ines: HubApi) -> None:
 def test_an_unknown_profile_in_a_saved_form_is_reported(stack: Stack, ines: HubApi) -> None:
     answer = ines.ask("ines", profile="long-gone")
     assert answer.status_code == 400
-    assert "There is no profile 'long-gone' here. Choose one of: cpu, cpu-2, lean, small" in answer.json()["message"]
+    assert (
+        "There is no profile 'long-gone' here. Choose one of: cpu, cpu-2, lean, serving, small"
+        in answer.json()["message"]
+    )
     with pytest.raises(BrowserError, match="HTTP 400"):
         stack.browser("ines").start_notebook("long-gone")
 

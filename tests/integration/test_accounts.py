@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from farandole import Endpoint
+from farandole.streams import Broker, hub_broker
+from nats.errors import Error
 
-from hub.process import is_healthy, local_session
+from hub.process import is_healthy, local_session, wait_until
 from spawner_config.roles import NOTEBOOK_SCOPES
 from tests.clients.browser import Browser, BrowserError
 from tests.hub import RunningHub, run_hub
 from tests.integration.test_serving import APP
+from tests.nats_server import ignore
 from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ CONFIG = Path(__file__).with_name("accounts_config.py")
 ADMIN_PASSWORD = "a password for tests"
 PASSWORD, NEW = "three quiet horses", "four louder horses"
 LOGINS = 30
+DELETE_SECONDS = 10
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +154,27 @@ def test_a_locked_name_is_locked_whether_it_exists_or_not(hub: RunningHub) -> No
         answers = [log_in(hub, name, "wrong") for _ in range(6)]
         assert "locked for 10 minutes" in answers[-1].text
         assert {answer.status_code for answer in answers} == {403}
+
+
+def test_a_user_who_is_deleted_loses_the_account_at_the_nats_server(hub: RunningHub) -> None:
+    sign_up(hub, "sofja")
+    browser = Browser(hub.url, "sofja", PASSWORD)
+    browser.start_notebook()
+    broker = hub_broker(hub.environment_of("sofja", ""))
+    assert asyncio.run(is_admitted(broker))
+    admin = Browser(hub.url, "root", ADMIN_PASSWORD)
+    token = admin.make_token(["admin:users", "delete:users", "delete:servers"])
+    assert hub.api(token, "DELETE", "/hub/api/users/sofja").status_code == 204
+    wait_until(lambda: not asyncio.run(is_admitted(broker)), DELETE_SECONDS)
+
+
+async def is_admitted(broker: Broker) -> bool:
+    """Return whether a NATS server accepts the credentials. Raises other errors of the connection."""
+    try:
+        client = await broker.connect(error_cb=ignore, allow_reconnect=False)
+    except Error as error:
+        if "Authorization Violation" in str(error):
+            return False
+        raise
+    await client.close()
+    return True

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -7,12 +8,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from farandole.streams import Broker, hub_broker
 
 from hub.process import HubProcess, HubProcessError, local_session
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import BrowserError
 from tests.clients.kernel import RemoteKernel
 from tests.hub import RunningHub, run_hub
+from tests.nats_server import ignore
 from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
 SENTENCE = "<strong>Farandole</strong>: one notebook cell trains on many nodes"
@@ -186,11 +189,20 @@ def test_the_token_of_a_server_ends_with_it_although_the_hub_restarted(tmp_path:
     with run_hub(tmp_path / "state") as hub:
         browser = hub.browser("linus")
         browser.start_notebook()
-        token = hub.environment_of("linus", "")["JUPYTERHUB_API_TOKEN"]
+        environment = hub.environment_of("linus", "")
+        token = environment["JUPYTERHUB_API_TOKEN"]
         hub.kill_and_restart()
+        asyncio.run(use_streams(hub_broker(environment)))
         assert hub.api(token, "GET", "/hub/api/users/linus").status_code == 200
         browser.stop_notebook()
         assert hub.api(token, "GET", "/hub/api/users/linus").status_code == 403
+
+
+async def use_streams(broker: Broker) -> None:
+    """Use the NATS server of the hub with the credentials of a notebook server."""
+    client = await broker.connect(error_cb=ignore)
+    assert await client.jetstream().streams_info() == []
+    await client.close()
 
 
 def test_the_quota_of_workers(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ NAMES = [
     "save_model",
     "size",
     "state",
+    "streams",
     "sync",
     "track",
 ]

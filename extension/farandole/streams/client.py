@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from nats.aio.client import Client
 from nats.errors import Error
 
 from farandole.exceptions import StreamError
@@ -14,6 +13,8 @@ from farandole.streams.broker import Broker, hub_broker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from nats.aio.client import Client
 
 CONNECT_SECONDS = 5.0
 
@@ -27,7 +28,7 @@ async def connect(url: str = "", **options: Any) -> Client:
     `StreamError` if the hub has no such server, or if the server refuses the connection or does not answer.
     """
     broker = Broker(url) if url else hub_broker()
-    client = Client()
+    client = broker.client()
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await client.connect(**{"error_cb": _logged(client), **broker.options(), **options})

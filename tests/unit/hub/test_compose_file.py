@@ -59,13 +59,13 @@ def test_the_engine_admits_the_images_of_all_servers() -> None:
     assert all(map(rules.admits_image, images.values()))
 
 
-def test_the_hub_waits_for_its_dependencies_and_for_the_database_if_there_is_one() -> None:
+def test_the_hub_waits_for_its_dependencies_and_for_optional_ones_if_they_are_enabled() -> None:
     needs = SERVICES["hub"]["depends_on"]
     assert {need["condition"] for need in needs.values()} == {"service_healthy"}
-    assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres"]
+    assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres", "streams"]
 
 
-@pytest.mark.parametrize("name", ["engine", "proxy", "hub", "tls", "caddy", "postgres"])
+@pytest.mark.parametrize("name", ["engine", "proxy", "hub", "tls", "caddy", "postgres", "streams"])
 def test_a_flood_of_requests_cannot_take_the_machines_memory(name: str) -> None:
     assert SERVICES[name]["mem_limit"] == SERVICES[name]["memswap_limit"]
 

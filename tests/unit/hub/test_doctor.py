@@ -135,6 +135,8 @@ def test_a_missing_file_of_settings_is_a_fault(tmp_path: Path) -> None:
         ({"FARANDOLE_PROXY_TOKEN": "0123abc"}, "is not 64 hexadecimal digits"),
         ({"FARANDOLE_INTERNET": "true"}, "FARANDOLE_INTERNET is 'true'"),
         ({"COMPOSE_PROFILES": "caddy"}, "FARANDOLE_DOMAIN is not set"),
+        ({"COMPOSE_PROFILES": "streams"}, "FARANDOLE_STREAMS_SECRET is not set"),
+        ({"FARANDOLE_STREAMS_SECRET": "0123abc"}, "FARANDOLE_STREAMS_SECRET is too weak"),
         ({"COMPOSE_PROFILES": "postgres", "FARANDOLE_DATABASE": "x"}, "FARANDOLE_POSTGRES_PASSWORD is not set"),
         (
             {

@@ -18,6 +18,7 @@ from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.profiles.options import NOTEBOOK_BODY
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.settings import ROOT, Settings
+from tests.kubernetes.site import STREAMS_LINES
 
 FOLDER = ROOT / "hub/kubernetes"
 SERVER = {"component": "singleuser-server", **ACCESS_LABELS}
@@ -33,6 +34,7 @@ SITE = read("site.example/kustomization.yaml")[0]
 BASE = read("base/kustomization.yaml")[0]
 OBJECTS = [each for name in BASE["resources"] for each in read(f"base/{name}")]
 OBJECTS += [each for name in SITE["resources"] for each in read(f"site.example/{name}")]
+OBJECTS += read("streams/streams.yaml")
 
 
 def one(kind: str, name: str) -> dict[str, Any]:
@@ -85,6 +87,8 @@ def reaches(one_end: str, other_end: str, port: int) -> bool:
         ("hub", "server", SERVER_PORT),
         ("proxy", "server", SERVER_PORT),
         ("hub", "proxy", 8001),
+        ("server", "streams", 4222),
+        ("hub", "streams", 4222),
     ],
 )
 def test_required_connections_are_allowed(one_end: str, other_end: str, port: int) -> None:
@@ -100,6 +104,11 @@ def test_required_connections_are_allowed(one_end: str, other_end: str, port: in
         ("server", "server", 29500),
         ("proxy", "server", 29500),
         ("hub", "server", 29500),
+        ("proxy", "streams", 4222),
+        ("server", "streams", 8222),
+        ("server", "streams", 6222),
+        ("streams", "server", SERVER_PORT),
+        ("streams", "hub", HUB_PORT),
     ],
 )
 def test_nobody_else_is_reached(one_end: str, other_end: str, port: int) -> None:
@@ -147,7 +156,7 @@ def test_the_way_to_the_internet_leaves_out_what_the_doctors_rules_do() -> None:
     assert {ip_network(peer["ipBlock"]["cidr"]).version for peer in rule["to"]} == {4}
 
 
-@pytest.mark.parametrize("name", ["hub", "proxy"])
+@pytest.mark.parametrize("name", ["hub", "proxy", "streams"])
 def test_a_flood_of_requests_fills_neither_memory_nor_the_nodes_disk(name: str) -> None:
     spec = pods()[name]["spec"]
     (container,) = spec["containers"]
@@ -176,13 +185,13 @@ def test_the_hub_has_only_the_rights_that_it_needs_in_its_own_namespace() -> Non
 
 def test_only_the_hub_has_a_token() -> None:
     accounts = [each for each in OBJECTS if each["kind"] == "ServiceAccount"]
-    assert [each["automountServiceAccountToken"] for each in accounts] == [False, False]
+    assert [each["automountServiceAccountToken"] for each in accounts] == [False, False, False]
     tokens = {name: pod["spec"]["automountServiceAccountToken"] for name, pod in pods().items()}
-    assert tokens == {"hub": True, "proxy": False}
+    assert tokens == {"hub": True, "proxy": False, "streams": False}
 
 
-@pytest.mark.parametrize("name", ["hub", "proxy"])
-def test_hub_and_proxy_have_minimal_rights(name: str) -> None:
+@pytest.mark.parametrize("name", ["hub", "proxy", "streams"])
+def test_the_hubs_pods_have_minimal_rights(name: str) -> None:
     spec = pods()[name]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] == 1000
@@ -199,7 +208,7 @@ def test_hub_and_proxy_have_minimal_rights(name: str) -> None:
     assert {"livenessProbe", "readinessProbe"} <= set(container)
 
 
-@pytest.mark.parametrize("name", ["hub", "proxy", "proxy-api"])
+@pytest.mark.parametrize("name", ["hub", "proxy", "proxy-api", "streams"])
 def test_services_target_a_port_of_a_pod(name: str) -> None:
     spec = one("Service", name)["spec"]
     (template,) = (pod for pod in pods().values() if spec["selector"].items() <= pod["metadata"]["labels"].items())
@@ -210,7 +219,8 @@ def test_services_target_a_port_of_a_pod(name: str) -> None:
 def test_objects_that_pods_refer_to_exist() -> None:
     made = {each["name"] for kind in ("secretGenerator", "configMapGenerator") for each in SITE[kind]}
     hub = pods()["hub"]["spec"]
-    assert {each["secretRef"]["name"] for each in hub["containers"][0]["envFrom"]} == {"settings", "proxy-token"}
+    secrets = {each["secretRef"]["name"]: each["secretRef"] for each in hub["containers"][0]["envFrom"]}
+    assert {name for name, secret in secrets.items() if not secret.get("optional")} == {"settings", "proxy-token"}
     assert {"settings", "proxy-token", "profiles"} == made
     assert [each["configMap"]["name"] for each in hub["volumes"] if "configMap" in each] == ["profiles"]
     assert one("PersistentVolumeClaim", "hub-state")["spec"]["accessModes"] == ["ReadWriteOnce"]
@@ -229,6 +239,27 @@ def test_the_settings_that_operators_copy_can_be_read() -> None:
     assert ours == KubernetesSettings.from_environment(needed)
 
 
+def test_streams_have_one_server_and_a_certificate_for_their_address() -> None:
+    spec = one("Deployment", "streams")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["args"][2:] == [
+        "hub.services.streams",
+        "/srv/farandole",
+        "0.0.0.0:4222",
+        "streams",
+        "$(STREAMS_SERVICE_HOST)",
+    ]
+    assert read("streams/kustomization.yaml")[0]["resources"] == ["streams.yaml"]
+
+
+def test_a_site_enables_streams_by_removing_comments() -> None:
+    text = (FOLDER / "site.example/kustomization.yaml").read_text(encoding="utf-8")
+    enabled = yaml.safe_load(STREAMS_LINES.sub(r"  \1", text))
+    assert enabled["bases"] == ["../base", "../streams"]
+    assert {"name": "streams-secret", "env": "streams-secret.env"} in enabled["secretGenerator"]
+
+
 def test_priorities_are_in_order() -> None:
     values = {each["metadata"]["name"]: each["value"] for each in OBJECTS if each["kind"] == "PriorityClass"}
     assert sorted(values, key=values.__getitem__) == [
@@ -243,7 +274,7 @@ def test_priorities_are_in_order() -> None:
     assert {pod["spec"]["priorityClassName"] for pod in pods().values()} == {"farandole-hub"}
 
 
-def test_hub_and_proxy_leave_a_dead_node_as_soon_as_users_pods() -> None:
+def test_the_hubs_pods_leave_a_dead_node_as_soon_as_users_pods() -> None:
     for pod in pods().values():
         assert {(each["key"], each["effect"], each["tolerationSeconds"]) for each in pod["spec"]["tolerations"]} == {
             ("node.kubernetes.io/not-ready", "NoExecute", GONE_NODE_SECONDS),
@@ -264,7 +295,11 @@ def test_the_charts_values_fit_our_settings() -> None:
     assert ours.pod_labels == {"app": "jupyterhub", "release": "farandole"}
     images = (ours.notebook_image, ours.serving_image, ours.serving_torch_image)
     assert images == ("farandole-notebook:0.1.0", "farandole-serving:0.1.0", "farandole-serving:0.1.0-torch")
-    services = {"hub": "FARANDOLE_HUB_ADDRESS", "proxy-api": "FARANDOLE_PROXY_API_ADDRESS"}
+    services = {
+        "hub": "FARANDOLE_HUB_ADDRESS",
+        "proxy-api": "FARANDOLE_PROXY_API_ADDRESS",
+        "streams": "FARANDOLE_STREAMS_ADDRESS",
+    }
     assert {service_url(environ, name, key).split("/")[2].split(":")[0] for name, key in services.items()} == set(
         services
     )

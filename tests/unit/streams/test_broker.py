@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import logging
+from typing import TYPE_CHECKING
 
 import pytest
 from farandole import streams
 from farandole.exceptions import StreamError
 from farandole.streams import Broker, hub_broker
+from farandole.streams.broker import check_credentials
 
 from spawner_config.streams.certificates import authority_certificate
+from spawner_config.streams.claims import credentials
 from spawner_config.streams.keys import Keys
 
-AUTHORITY = authority_certificate(Keys("0123456789abcdef" * 4).authority)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEYS = Keys("0123456789abcdef" * 4)
+AUTHORITY = authority_certificate(KEYS.authority)
+LOGIN = credentials(KEYS.system, KEYS.user("ada"), "ada")
 
 
 def test_the_hub_names_its_server_in_the_environment() -> None:
@@ -43,12 +50,22 @@ def test_a_wrong_certificate_of_the_authority_is_refused() -> None:
         Broker("tls://streams:4222", "", "no certificate").options()
 
 
-def test_the_warning_of_each_closed_connection_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    Broker("tls://streams:4222").options()
-    logger = logging.getLogger("asyncio")
-    logger.warning("returning true from eof_received() has no effect when using ssl")
-    logger.warning("something else")
-    assert caplog.messages == ["something else"]
+def test_a_file_of_credentials_is_accepted() -> None:
+    check_credentials(LOGIN, "login.txt")
+
+
+@pytest.mark.parametrize("text", ["", "ada:secret", "-----BEGIN USER NKEY SEED-----\nSUAA\n"])
+def test_another_file_than_one_of_credentials_is_refused_without_its_content(text: str) -> None:
+    with pytest.raises(StreamError, match=r"login\.txt is not a file of NATS credentials \(\.creds\)") as caught:
+        check_credentials(text, "login.txt")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [lambda seed: seed[:-1], lambda seed: seed[1:], lambda _: "SU:?é", str.lower])
+def test_a_damaged_seed_is_refused(damage: Callable[[str], str]) -> None:
+    seed = KEYS.user("ada").seed
+    with pytest.raises(StreamError, match=r"The seed in the file of NATS credentials login\.txt is damaged"):
+        check_credentials(LOGIN.replace(seed, damage(seed)), "login.txt")
 
 
 async def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +82,7 @@ async def test_another_server_does_not_get_the_credentials_of_the_hub(monkeypatc
     async def connect(_client: object, **options: object) -> None:
         given.append(options)
 
-    monkeypatch.setattr("farandole.streams.client.Client.connect", connect)
+    monkeypatch.setattr("farandole.streams.broker.Client.connect", connect)
     await streams.connect("nats://elsewhere:4222")
     await streams.connect()
     assert ["user_credentials" in options for options in given] == [False, True]

@@ -1,0 +1,1 @@
+"""The hub's NATS server: a process that the hub, compose or Kubernetes starts."""

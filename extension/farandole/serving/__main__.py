@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 5
 """Seconds that requests have to end after the server was told to stop."""
+BEGIN_SECONDS = 10
+"""Seconds that the stream may take to begin before requests are answered."""
 
 
 def main() -> None:
@@ -80,6 +83,10 @@ async def serve(model: EndpointModel, store: ModelStore, options: argparse.Names
     )
     work = [report_activity(os.environ, lambda: statistics.last_request), *([stream.run()] if stream else [])]
     server = _Server(config, work)
+    if stream:
+        with suppress(TimeoutError):
+            # Users may send records as soon as the endpoint answers, so the streams must exist then.
+            await asyncio.wait_for(stream.begun(), BEGIN_SECONDS)
     await server.serve()
     if server.failure:
         raise server.failure

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from urllib.parse import urlsplit
 
 from farandole.exceptions import UsageError
+from farandole.reading import printable
 
 LABEL = "{label}"
 """Stands in a target for the label that the model has given a record."""
@@ -50,13 +53,22 @@ class StreamAddress:
         return self.text
 
     @property
+    def dead_letters(self) -> str:
+        """The subject, stream or topic for records that could not be scored."""
+        return f"{DEAD_LETTER}.{self.base}"
+
+    @property
     def base(self) -> str:
         """The subject without ``{label}`` and the dot beside it."""
         return re.sub(r"\.{2,}", ".", self.subject.replace(LABEL, "")).strip(".") or "records"
 
     def of_label(self, label: str) -> str:
-        """Return the subject for records with a label, whose other characters than letters and digits become ``_``."""
-        return self.subject.replace(LABEL, re.sub(r"[^A-Za-z0-9_-]", "_", label) or "_")
+        """Return the subject for records with a label.
+
+        Characters of the label that are no letters and digits of any script become ``_``. Topics of Kafka are ASCII.
+        """
+        ascii_only = re.ASCII if self.kind == "kafka" else re.NOFLAG
+        return self.subject.replace(LABEL, re.sub(r"[^\w-]", "_", label, flags=ascii_only) or "_")
 
 
 def parse_source(text: str) -> StreamAddress:
@@ -80,23 +92,32 @@ def parse_target(text: str) -> StreamAddress:
 
 
 def check_pair(source: StreamAddress, target: StreamAddress) -> None:
-    """Raise UsageError if records cannot go from the source to the target."""
+    """Raise UsageError if records cannot go from the source to the target, or would come back to the source."""
     if (source.kind, source.server) != (target.kind, target.server):
         raise UsageError(
             f"`--from {source}` and `--to {target}` are at different brokers; both must be at the same one, so that no "
             "record is lost or scored twice"
         )
-    if _covers(source.subject, target.of_label("label")):
+    if _share(source, target.subject):
         raise UsageError(
             f"`--to {target}` would be scored again, because `--from {source}` includes it; choose another"
+        )
+    if _share(source, target.dead_letters):
+        raise UsageError(
+            f"`--from {source}` includes {target.dead_letters!r}, where `--to {target}` puts records that could not be "
+            "scored; they would be scored again and again; choose another"
         )
 
 
 def _parse(text: str, option: str) -> StreamAddress:
     if len(text) > MOST_CHARACTERS:
         raise UsageError(f"`{option}` has {len(text)} characters; it may have at most {MOST_CHARACTERS}")
+    # urlsplit removes some of these characters.
+    if not text.isprintable():
+        raise UsageError(f"`{option} {printable(text)}` has characters that are not printable, such as line breaks")
     if "://" not in text:
         return StreamAddress(text=text, kind="nats", server="", subject=text)
+    _refuse_secrets(text, option)
     try:
         url = urlsplit(text)
         named = bool(url.netloc) and url.port != 0
@@ -104,17 +125,21 @@ def _parse(text: str, option: str) -> StreamAddress:
         raise UsageError(f"`{option} {text}` is not a URL: {exc}") from exc
     if url.scheme not in SCHEMES:
         raise UsageError(f"`{option} {text}`: the scheme must be one of {', '.join(SCHEMES)}")
-    if url.username is not None or url.password is not None:
-        raise UsageError(
-            f"`{option}` contains a name or a password, which would be saved with the notebook; write them to a file, "
-            "and name it with `--credentials`"
-        )
     if not named and url.scheme != "nats":
         raise UsageError(f"`{option} {text}` names no server; write {url.scheme}://HOST:PORT/NAME")
-    if url.query or url.fragment:
-        raise UsageError(f"`{option} {text}` must end with the name of the stream, without '?' and '#'")
     server = f"{url.scheme}://{url.netloc}" if named else ""
     return StreamAddress(text=text, kind=SCHEMES[url.scheme], server=server, subject=url.path.lstrip("/"))
+
+
+def _refuse_secrets(text: str, option: str) -> None:
+    """Raise UsageError, without the text, if a URL may contain a password, also if it is not valid otherwise."""
+    if "@" in text:
+        raise UsageError(
+            f"`{option}` contains a name or a password before '@', which would be saved with the notebook; write them "
+            "to a file, and name it with `--credentials`"
+        )
+    if "?" in text or "#" in text:
+        raise UsageError(f"`{option}` must end with the name of the stream, without '?' and '#'")
 
 
 def _check(address: StreamAddress, name: str, option: str) -> None:
@@ -122,12 +147,21 @@ def _check(address: StreamAddress, name: str, option: str) -> None:
         raise UsageError(f"`{option} {address}`: {name!r} is not {NAMES[address.kind]}")
 
 
-def _covers(pattern: str, subject: str) -> bool:
-    """Return whether a subject of NATS, which may have wildcards, includes another one."""
-    words, others = pattern.split("."), subject.split(".")
-    for place, word in enumerate(words):
-        if word == ">":
-            return len(others) > place
-        if place >= len(others) or word not in {"*", others[place]}:
+def _share(source: StreamAddress, target: str) -> bool:
+    """Return whether records of a subject, stream or topic, with any label in it, are records of the source."""
+    if source.kind == "nats":
+        return _meet(source.subject.split("."), target.replace(LABEL, "*").split("."))
+    pattern = re.escape(target).replace(re.escape(LABEL), r"[\w-]+")
+    return re.fullmatch(pattern, source.subject) is not None
+
+
+def _meet(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether two subjects of NATS with wildcards include a common one. Only the first may have ``>``."""
+    for word, other in zip_longest(words, others):
+        if word is None or other is None:
             return False
-    return len(words) == len(others)
+        if word == ">":
+            return True
+        if word != other and "*" not in {word, other}:
+            return False
+    return True

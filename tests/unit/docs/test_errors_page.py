@@ -93,11 +93,13 @@ NOT_FOR_USERS = {
     "extension/farandole/serving/command.py": {"raise web.HTTPError(403)": "only a program without a token sees it"},
     "extension/farandole/ranks/models/save.py": {"raise OSError(": PASSED_ON},
     "extension/farandole/serving/dataplane.py": {"raise RequestValidationError(": PASSED_ON},
+    "extension/farandole/serving/streams/scorer.py": {"raise InvalidInputError(str(exc))": PASSED_ON},
     "hub/doctor/finding.py": {"raise ValueError(": BUG},
     "hub/engine_filter/body.py": {"raise ValueError(": PART},
     "hub/engine_filter/engine.py": {"raise EngineError(": "the client gets the engine's answer"},
     "hub/host_routing.py": {"raise ValueError(": PART},
     "hub/process.py": {"raise TimeoutError(": HANDLED},
+    "hub/services/streams/health.py": {"raise OSError(": "only the health check of a container raises it"},
     "hub/services/operators/client.py": {"raise HubRefusedError(": "the page shows the hub's own message"},
     "hub/services/operators/handlers.py": {
         "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text",

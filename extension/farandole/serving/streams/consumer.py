@@ -30,8 +30,13 @@ class Consumer:
         self._figures = figures
         self._used = used
         self._pause = SHORTEST_PAUSE
+        self._begun = asyncio.Event()
         self._uncertain = ""
         """The position of the last record whose output was sent without an answer, or an empty string."""
+
+    async def begun(self) -> None:
+        """Wait until the streams exist, or a problem is known."""
+        await self._begun.wait()
 
     async def run(self) -> None:
         """Score records until this is cancelled."""
@@ -48,6 +53,7 @@ class Consumer:
         while True:
             if await log.seek() == self._uncertain:
                 self._uncertain = ""
+            self._begun.set()
             try:
                 while True:
                     await self._score(log)
@@ -74,6 +80,7 @@ class Consumer:
         if problem != self._figures.problem:
             _log.warning("Stream: %s", problem)
         self._figures.problem, self._figures.lag = problem, None
+        self._begun.set()
 
 
 async def _record_has_waited(log: Log) -> None:

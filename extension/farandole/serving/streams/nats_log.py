@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import PubAck, StreamInfo
 
@@ -71,7 +70,7 @@ class NatsLog(Log):
         self._source = source
         self._target = target
         self._outputs = stream_name(target.base)
-        self._client = Client()
+        self._client = broker.client()
         self._reader: Reader | None = None
         self._refused = ""
         """What the server has last reported besides the answers to requests, such as a missing permission."""
@@ -243,10 +242,10 @@ class NatsLog(Log):
             if exc.err_code in NOT_THE_LAST:
                 raise ConflictError from exc
             if exc.err_code in REMEDIES:
-                raise StreamError(f"{url}: {REMEDIES[exc.err_code]}") from exc
+                raise StreamError(f"{url} cannot be used for streams: {REMEDIES[exc.err_code]}") from exc
             raise UnavailableError(f"{url} refuses: {exc.description or exc}") from exc
         except (nats.errors.NoRespondersError, nats.js.errors.NoStreamResponseError) as exc:
-            raise StreamError(f"{url}: {REMEDIES[10076]}") from exc
+            raise StreamError(f"{url} cannot be used for streams: {REMEDIES[10076]}") from exc
         except (SilentError, TimeoutError, OSError, nats.errors.Error) as exc:
             reason = self._refused or str(exc) or type(exc).__name__
             if "authorization" in reason.lower() or "permissions" in reason.lower():

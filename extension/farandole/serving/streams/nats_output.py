@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from nats.js.api import Header
 
 from farandole.serving.streams.log import Output
-from farandole.serving.streams.nats_streams import dead_letters
 from farandole.streams.address import StreamAddress
 
 INPUT = "Farandole-Input"
@@ -55,7 +54,7 @@ def message_of(output: Output, target: StreamAddress, *, last: int, before: str,
         **({ERROR: error} if error else {}),
         **others,
     }
-    return Message(subject=dead_letters(target) if error else target.of_label(output.label), body=body, headers=headers)
+    return Message(subject=target.dead_letters if error else target.of_label(output.label), body=body, headers=headers)
 
 
 def _headers_of(record: Mapping[str, str]) -> dict[str, str]:

@@ -130,7 +130,7 @@ class Reader:
         if status == "100":
             return
         if status not in {"404", "408", "409"}:
-            raise SilentError(f"the server refuses to send records: {status} {description}".strip())
+            raise SilentError(f"the server refuses to send records: {status} {description}")
         if "Consumer Deleted" in description:
             raise SilentError("the consumer at the server was deleted")
         self._requested = False

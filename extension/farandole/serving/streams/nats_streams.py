@@ -11,7 +11,7 @@ from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy, StreamConfig, StreamInfo
 
 from farandole.exceptions import StreamError
-from farandole.streams.address import DEAD_LETTER, LABEL, StreamAddress
+from farandole.streams.address import LABEL, StreamAddress
 
 SOURCE_SECONDS = 7 * 24 * 3600.0
 """How long a stream of records that is created here keeps them. Older ones are removed."""
@@ -42,7 +42,7 @@ async def target_stream(context: JetStreamContext, target: StreamAddress) -> Str
 
     Raises StreamError if it lacks one of their subjects, or removes outputs after a time.
     """
-    name, wanted = stream_name(target.base), {target.subject.replace(LABEL, "*"), dead_letters(target)}
+    name, wanted = stream_name(target.base), {target.subject.replace(LABEL, "*"), target.dead_letters}
     try:
         found = await context.stream_info(name)
     except nats.js.errors.NotFoundError:
@@ -60,11 +60,6 @@ async def target_stream(context: JetStreamContext, target: StreamAddress) -> Str
             "max_age, or choose another `--to`"
         )
     return found
-
-
-def dead_letters(target: StreamAddress) -> str:
-    """Return the subject of records that cannot be scored."""
-    return f"{DEAD_LETTER}.{target.base}"
 
 
 def stream_name(subject: str) -> str:

@@ -198,6 +198,7 @@ class RedisLog(Log):
             )
 
     def _not_a_stream(self, key: str, option: str) -> StreamError:
+        """Return the error for a key of another type."""
         return StreamError(
             f"the key {key!r} at {self._url} is not a stream; rename or delete it, or choose another `{option}`"
         )
@@ -209,7 +210,8 @@ class RedisLog(Log):
         the first or the last ones of the stream. Otherwise it is too large if later entries were deleted.
         """
         with _named(self._url):
-            source = await self._client.xinfo_stream(self._source.subject)
+            source: Any = await self._client.xinfo_stream(self._source.subject)
+        waiting: int
         if source["recorded-first-entry-id"].decode() == records[0].position:
             waiting = source["length"] - len(records)
         elif source["last-generated-id"].decode() == records[-1].position:

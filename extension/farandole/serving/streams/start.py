@@ -26,11 +26,13 @@ class Stream:
 
     Attributes:
         run: scores records until it is cancelled.
+        begun: waits until the streams exist, or a problem is known.
         status: returns the figures for the endpoint's status.
         check: raises ModelError if a version of the model cannot score records.
     """
 
     run: Callable[[], Coroutine[Any, Any, None]]
+    begun: Callable[[], Coroutine[Any, Any, None]]
     status: Callable[[], dict[str, Any]]
     check: Callable[[ModelInfo], None]
 
@@ -51,13 +53,13 @@ def stream_of(source: str, target: str, credentials: str, batcher: Batcher, used
     login = _login(one, Path.home() / credentials) if credentials else ""
     if one.kind == "kafka":
         # The client of Kafka is large, and few endpoints need it.
-        from farandole.serving.streams.kafka import TopicConsumer, kafka_broker
+        from farandole.serving.streams.kafka import KafkaServer, TopicConsumer
 
-        broker = kafka_broker(one.server, login)
-        run = TopicConsumer(broker, one, other, scorer=scorer, figures=figures, used=used).run
-    else:
-        run = Consumer(_connect(one, other, login), scorer, figures, used).run
-    return Stream(run=run, status=figures.status, check=scorer.check)
+        server = KafkaServer(one.server, login)
+        topic = TopicConsumer(server, one, other, scorer=scorer, figures=figures, used=used)
+        return Stream(run=topic.run, begun=topic.begun, status=figures.status, check=scorer.check)
+    consumer = Consumer(_connect(one, other, login), scorer, figures, used)
+    return Stream(run=consumer.run, begun=consumer.begun, status=figures.status, check=scorer.check)
 
 
 def _connect(source: StreamAddress, target: StreamAddress, login: str) -> Callable[[], Log]:

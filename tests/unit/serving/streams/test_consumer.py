@@ -29,6 +29,8 @@ class Memory:
         self.outputs: list[Output] = []
         self.errors: list[Exception] = []
         self.opened = 0
+        self.lose_answer = False
+        """Whether the answer to the next append is lost."""
 
 
 class MemoryLog(Log):
@@ -50,9 +52,8 @@ class MemoryLog(Log):
         return await self.position()
 
     async def read(self) -> Batch:
+        await asyncio.sleep(0.001)
         found = self._memory.records[self._at : self._at + 2]
-        if not found:
-            await asyncio.Event().wait()
         self._at += len(found)
         return Batch(records=found, waiting=len(self._memory.records) - self._at)
 
@@ -60,6 +61,9 @@ class MemoryLog(Log):
         if self._memory.errors:
             raise self._memory.errors.pop(0)
         self._memory.outputs += outputs
+        if self._memory.lose_answer:
+            self._memory.lose_answer = False
+            raise UnavailableError("the answer was lost")
 
 
 @pytest.fixture
@@ -124,7 +128,34 @@ async def test_it_says_what_is_wrong_while_it_is(figures: StreamFigures, tmp_pat
         assert (figures.problem, figures.lag) == ("the broker is away", None)
 
 
-async def test_after_a_conflict_it_waits_until_the_other_one_is_idle(figures: StreamFigures, tmp_path: Path) -> None:
+async def test_after_a_conflict_it_waits_while_the_other_one_scores(figures: StreamFigures, tmp_path: Path) -> None:
+    memory = Memory(0)
+    memory.errors = [ConflictError()]
+    async with running(memory, figures, tmp_path) as used:
+        for number in range(20):
+            # The other endpoint scores each record a little later than it comes.
+            record = Record(position=str(number), body=b'{"x": [1, 2]}')
+            memory.records.append(record)
+            await asyncio.sleep(0.02)
+            memory.outputs.append(Output(record=record, body=b""))
+            await asyncio.sleep(0.01)
+        assert "another endpoint scores these records" in figures.problem
+    assert used == []
+    assert len(memory.outputs) == 20
+
+
+async def test_a_problem_ends_when_the_outputs_turn_out_to_be_there(figures: StreamFigures, tmp_path: Path) -> None:
+    memory = Memory(2)
+    memory.lose_answer = True
+    async with running(memory, figures, tmp_path), asyncio.timeout(10):
+        while len(memory.outputs) < 2 or figures.problem or memory.opened < 2:
+            await asyncio.sleep(0.01)
+    assert len(memory.outputs) == 2
+
+
+async def test_after_a_conflict_it_takes_over_when_the_other_one_is_gone(
+    figures: StreamFigures, tmp_path: Path
+) -> None:
     memory = Memory(4)
     memory.errors = [ConflictError()]
     async with running(memory, figures, tmp_path):

@@ -72,7 +72,7 @@ async def test_a_key_that_is_no_stream_is_named_before_anything_is_written(url: 
     for _ in range(2):
         with pytest.raises(StreamError, match="the key 'to.b' at redis://.* is not a stream; rename or delete it"):
             await score(url)
-    assert await client.keys("*") == ["calls", "to.b"] or set(await client.keys("*")) == {"calls", "to.b"}
+    assert set(await client.keys("*")) == {"calls", "to.b"}
     await client.delete("to.b")
     await score(url)
     assert [await client.xlen(name) for name in ("to.a", "to.b")] == [1, 1]
@@ -133,7 +133,7 @@ async def test_a_user_without_the_right_to_write_the_position_appends_nothing(ur
     log = RedisLog(url, "ada:a:b\r\n", parse_source(f"{url}/calls"), parse_target(f"{url}/to.{{label}}"))
     async with log:
         await log.seek()
-        with pytest.raises((StreamError, UnavailableError), match="permission"):
+        with pytest.raises(UnavailableError, match="refuses: .* can't run this command"):
             await log.append(scored((await log.read()).records))
     assert await client.keys("*") == ["calls"]
 

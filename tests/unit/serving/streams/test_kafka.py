@@ -287,7 +287,7 @@ async def test_an_output_is_confirmed_by_all_replicas_once() -> None:
     assert (options["acks"], options["enable_idempotence"]) == ("all", True)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:Unclosed AIO:ResourceWarning")
 async def test_a_kafka_that_is_away_is_a_problem_without_noise(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

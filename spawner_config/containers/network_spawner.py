@@ -73,7 +73,7 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
 
     @property
     def homes(self) -> list[str]:
-        """The names of the volumes that only this user has.
+        """The names of the user's own volumes.
 
         An image of a model gets no volumes, because somebody else may have made it.
         """

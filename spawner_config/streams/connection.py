@@ -77,7 +77,7 @@ class Connection:
         self._keys = keys
 
     async def accounts(self) -> list[str]:
-        """Return the public keys of all accounts of users."""
+        """Return the public keys of all user accounts."""
         found = await self._ask("LIST", "")
         return [key for key in found if key != self._keys.system.public]
 

@@ -52,7 +52,7 @@ async def test_no_record_is_lost_or_scored_twice(tmp_path: Path, models: Path, s
 
 
 def says(endpoint: Scoring, text: str) -> None:
-    """Wait until an endpoint names a problem, or says that there is none."""
+    """Wait until the status of an endpoint reports a problem that contains a text, or no problem if it is empty."""
 
     def is_named() -> bool:
         problem = endpoint.status().get("problem")

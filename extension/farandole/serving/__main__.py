@@ -66,7 +66,7 @@ def only(store: ModelStore) -> ModelInfo:
 async def serve(model: EndpointModel, store: ModelStore, options: argparse.Namespace) -> None:
     """Answer requests, and score records, until a signal ends this process.
 
-    Raises FarandoleError if the model cannot score the records of the stream, and any error that ends their scoring.
+    Raises FarandoleError if the model cannot score records, and the error of the consumer if that ends.
     """
     place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     statistics = Statistics()

@@ -145,19 +145,9 @@ class Endpoint:
         stream = stream_options(source, target, credentials)
         if stream and command:
             raise UsageError("a command does not score records of a stream; leave out `--from` and `--to`")
-        image = parse_reference(model) if is_reference(model) else None
-        info = servable(store or ModelStore(), model) if model and not image else None
-        if info and stream:
-            check_records(info, labelled=LABEL in target)
-        default = info.name.model if info else image.repository.rpartition("/")[2] if image else "app"
+        default, kind = ("app", {"command": [*command]}) if command else _model_options(model, store, target)
         endpoint = cls(name or default, **where)
-        options: dict[str, Any] = {"wait": wait, **({"profile": profile} if profile else {}), **stream}
-        if info:
-            options |= {"model": str(info), "runtime": "onnx" if ONNX_FILE in info.files else "torch"}
-        elif image:
-            options["model_image"] = str(image)
-        else:
-            options["command"] = [*command]
+        options = {"wait": wait, **({"profile": profile} if profile else {}), **stream, **kind}
 
         async def start(client: EndpointClient) -> None:
             if endpoint.name in await client.servers():
@@ -277,6 +267,21 @@ def running_models(**where: Any) -> dict[str, str]:
     """
     servers = Endpoint("any", **where)._call(lambda client: client.servers())
     return {name: known(name, server).model for name, server in sorted(servers.items())}
+
+
+def _model_options(model: str, store: ModelStore | None, target: str) -> tuple[str, dict[str, Any]]:
+    """Return the default name of an endpoint with a model, and the server options for the model or its image.
+
+    ``target`` is the stream of scored records, or an empty string. Raises ModelError or EndpointError if the model
+    cannot be served, or cannot score records.
+    """
+    if is_reference(model):
+        image = parse_reference(model)
+        return image.repository.rpartition("/")[2], {"model_image": str(image)}
+    info = servable(store or ModelStore(), model)
+    if target:
+        check_records(info, labelled=LABEL in target)
+    return info.name.model, {"model": str(info), "runtime": "onnx" if ONNX_FILE in info.files else "torch"}
 
 
 def stream_options(source: str, target: str, credentials: str) -> dict[str, str]:

@@ -80,6 +80,7 @@ class Log(ABC):
         try:
             await self.open()
         except BaseException:
+            # The context manager does not call `__aexit__` after this, so the connection would stay open.
             await self.close()
             raise
         return self

@@ -182,7 +182,7 @@ class RedisLog(Log):
         return range(self._passed - count + 1, self._passed + 1)
 
     async def _check_source(self) -> None:
-        """Check that records that come will be found: that the source is a stream, and not behind the position."""
+        """Raise StreamError if the source is not a stream, or ends before the position."""
         with _named(self._url):
             kind: Any = await self._client.type(self._source.subject)
             if kind == b"none":

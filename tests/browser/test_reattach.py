@@ -117,6 +117,8 @@ def attach_after_a_kill(hub: RunningHub, lab: Lab, user: str, backend: str, cell
     return attached
 
 
+# tests/browser/test_promises.py tests the same with a closed browser.
+@pytest.mark.release
 @pytest.mark.timeout(300)
 def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
     attached = attach_after_a_kill(hub, lab, "kowalewski", "none", [CELL, "%runs", "%runs stop survivor", STEPS])

@@ -285,6 +285,8 @@ def closed(machines: Swarm) -> Iterator[None]:
         change("-D")
 
 
+# tests/docker/test_stack.py tests the same on one machine.
+@pytest.mark.release
 def test_training_continues_while_the_hub_is_killed_and_started_again(
     swarm_stack: SwarmStack, ada: RemoteKernel
 ) -> None:

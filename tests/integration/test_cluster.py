@@ -100,7 +100,7 @@ def test_scaling_keeps_the_ranks_that_stay(hub, where, cluster):
     assert text(cluster.run(SUM["horovod"])) == "2\n"
 
 
-@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("scale", [True, pytest.param(False, marks=pytest.mark.release)])
 def test_a_worker_that_died_between_two_cells_is_replaced(where, scale):
     with Cluster.start(2, name="lost", **where) as cluster:
         cluster.run("import os; server = os.getppid()")

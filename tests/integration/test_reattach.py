@@ -168,8 +168,8 @@ def test_can_be_stopped_by_another_driver(lost):
     ("fault", "backend", "code"),
     [
         (RunningHub.kill_proxy, "none", CELL),
-        (RunningHub.kill_and_restart, "horovod", TOGETHER),
-        pytest.param(RunningHub.kill_and_restart, "torch", TOGETHER, marks=pytest.mark.release),
+        (RunningHub.kill_and_restart, "torch", TOGETHER),
+        pytest.param(RunningHub.kill_and_restart, "horovod", TOGETHER, marks=pytest.mark.release),
     ],
 )
 def test_no_rank_stops_and_no_report_is_lost_when_proxy_or_hub_restart(tmp_path, fault, backend, code):

@@ -102,6 +102,7 @@ def repaired(site: Site) -> Iterator[None]:
     site.node.kubectl("uncordon", NODE)
 
 
+@pytest.mark.release
 @pytest.mark.usefixtures("repaired")
 def test_a_run_continues_while_its_node_is_drained_of_a_worker(site: Site) -> None:
     with elastic_run(site, "emmy"):

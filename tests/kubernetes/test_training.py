@@ -55,6 +55,8 @@ def test_two_users_continue_training_while_the_hub_is_recreated(site: Site) -> N
             site.wait_gone(user, "main-w0", "main-w1")
 
 
+# tests/integration/test_reattach.py tests the same without containers.
+@pytest.mark.release
 def test_a_run_continues_while_the_proxy_is_recreated(site: Site) -> None:
     with site.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)

@@ -3,9 +3,19 @@
 import pytest
 from farandole.models.store import ModelStore
 
+from tests.registry import BASE, push_serving_image, running_registry
+
 
 @pytest.fixture
 def model_store(tmp_path, monkeypatch):
     """The store in which the models of a test are saved, in a temporary folder."""
     monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path / "models"))
     return ModelStore()
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    """A real registry that contains a small serving image."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        push_serving_image(running.reference(BASE))
+        yield running

@@ -32,13 +32,6 @@ from tests.registry import BASE, push_serving_image, running_registry
 WEIGHTS = secrets.token_bytes(3_000_000)
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
-        push_serving_image(running.reference(BASE))
-        yield running
-
-
 @pytest.fixture
 def repository(request):
     return f"lab/{request.node.name.replace('_', '-').lower()}"

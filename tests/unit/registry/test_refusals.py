@@ -38,13 +38,6 @@ BROKEN = "(Connection reset by peer|Broken pipe|Remote end closed connection wit
 """Why a broken connection got no answer, which depends on what the client does when it breaks."""
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
-        push_serving_image(running.reference(BASE))
-        yield running
-
-
 @pytest.fixture
 def repository(request: pytest.FixtureRequest) -> str:
     return f"lab/{request.node.name.replace('_', '-').replace('[', '.').rstrip(']').lower()}"

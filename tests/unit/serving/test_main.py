@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 START_SECONDS = 120
 GRACE_SECONDS = 10
 MAIN = "import farandole.serving.__main__ as module; module.main()"
-FAILS = f"""
+BEGUN = """
 from farandole.serving.streams.consumer import Consumer
+async def begun(self):
+    pass
+Consumer.begun = begun
+"""
+"""Code that keeps an endpoint from waiting for the streams of a consumer that is replaced."""
+FAILS = f"""
+{BEGUN}
 async def fail(self, log):
     await log.seek()
     raise LookupError("an error that nobody has expected")
@@ -34,7 +41,7 @@ Consumer._follow = fail
 """
 LEAVES = f"""
 import asyncio, os
-from farandole.serving.streams.consumer import Consumer
+{BEGUN}
 async def leave(self):
     try:
         await asyncio.Event().wait()

@@ -7,16 +7,9 @@ from farandole.notebook.serving.magics import ServingMagics
 from IPython.core.interactiveshell import InteractiveShell
 
 from tests.models import save_small
-from tests.registry import BASE, push_serving_image, running_registry
+from tests.registry import BASE
 
 INPUTS = (TensorInfo(name="x", datatype="FP32", shape=(-1, 4)),)
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
-        push_serving_image(running.reference(BASE))
-        yield running
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ while True:
 
 def test_a_kill_during_a_write_leaves_the_previous_checkpoint_complete(notices: list[str]) -> None:
     delays = random.Random(5)
-    for _ in range(6):
+    for _ in range(3):
         before = max(_steps(Path("c")), default=0)
         child = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None

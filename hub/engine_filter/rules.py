@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
-from hub.engine_filter.names import IMAGE
 from hub.engine_filter.refused import RefusedError
 from spawner_config.containers.addresses import SUBNETS, SUBNETS_WANTED
 from spawner_config.image_names import is_admitted
@@ -75,7 +74,7 @@ class Rules(Variables):
 
         In FARANDOLE_ALLOWED_IMAGES, ``*`` does not match a slash, so that it does not admit other repositories.
         """
-        return IMAGE.fullmatch(reference) is not None and is_admitted(reference, self.images)
+        return is_admitted(reference, self.images)
 
     def check_image(self, reference: str) -> None:
         """Raise `RefusedError` if the image may not be pulled and started."""

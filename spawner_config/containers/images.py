@@ -109,8 +109,9 @@ def missing_image(image: str, why: str) -> str:
 def missing_model_image(image: str, why: str) -> str:
     """Return the error message for an image of a model that is not on this host; ``why`` is the engine's reason."""
     return (
-        f"The image {image} is not on this host, and the engine cannot pull it: {why.strip()}. Check its name. The hub "
-        "does not log in. If the registry asks for it, the administrator must pull the image with `docker pull`."
+        f"The image {image} is not on this host, and the engine cannot pull it: {why.strip()}. Check its name and "
+        "its tag; without one, the tag is `latest`. The hub does not log in. If the registry asks for it, the "
+        "administrator must pull the image with `docker pull`."
     )
 
 

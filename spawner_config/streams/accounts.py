@@ -118,13 +118,21 @@ class Accounts:
             if self._waiting[key] is account:
                 del self._waiting[key]
         if self._unchecked:
+            await self._delete_former(connection, self._unchecked)
+
+    async def _delete_former(self, connection: Connection, db: Session) -> None:
+        # Forget the check before it begins, since a user who is deleted meanwhile needs another one.
+        self._unchecked = None
+        try:
             found = await connection.accounts()
-            users = self._unchecked.query(orm.User.id, orm.User.created)
+            users = db.query(orm.User.id, orm.User.created)
             kept = {self._server.keys.account(owner_of(user)).public for user in users}
             if gone := sorted(set(found) - kept):
                 await connection.delete(gone)
                 app_log.info("Deleted the accounts of %d former users at the NATS server", len(gone))
-            self._unchecked = None
+        except StreamServerError:
+            self._unchecked = db
+            raise
 
 
 def _raise_if_cancelled() -> None:

@@ -20,10 +20,23 @@ if TYPE_CHECKING:
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 VERSION = 2
 NO_LIMIT = -1
-CONNECTIONS, SUBSCRIPTIONS = 256, 10_000
-"""What each user may have open at the server, so that no user takes the memory of all others."""
-STREAMS, CONSUMERS = 100, 1000
-"""What each user may create. Consumers of all streams count together."""
+CONNECTIONS, SUBSCRIPTIONS = 256, 1000
+"""What each user may have open, so that no user takes the memory of all others: connections, and subscriptions of each.
+
+A NATS server counts the subscriptions of each connection separately, and needs about 0.6 KiB for one.
+"""
+STREAMS, CONSUMERS = 100, 50
+"""What each user may create: streams, and consumers of each stream.
+
+A NATS server counts the consumers of each stream separately. It needs about 45 KiB for one, also after a restart.
+"""
+REFUSED = ("$JS.API.ACCOUNT.PURGE.*", "$JS.API.STREAM.RESTORE.*")
+"""Subjects of JetStream's API that no account may use.
+
+- The first one deletes the streams of any account, and should be for operators only, but NATS servers before 2.10.27
+  answer all accounts (CVE-2025-30215). It also removes the files of all accounts if a consumer sends the request.
+- The second one writes to the disk without regard to the limit of the account.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +56,15 @@ def operator_claims(keys: Keys) -> str:
 
 
 def system_account_claims(keys: Keys) -> str:
-    """Return the claims of the system account, which has no streams."""
-    return _signed(keys.operator, keys.system.public, "system", {"type": "account", "limits": _limits(disk=0)})
+    """Return the claims of the system account, which has no streams, and which serves no subject of `REFUSED`.
+
+    Requests of all accounts to JetStream go through the system account, where its mapping applies to them, whether a
+    client sends them or the server itself does, as an answer or by a consumer. Permissions apply to clients only.
+    """
+    # A mapping needs all wildcards of the subject, so `$1` has to be there.
+    mappings = {subject: [{"subject": "refused.$1", "weight": 100}] for subject in REFUSED}
+    found = {"type": "account", "limits": _limits(disk=0), "mappings": mappings}
+    return _signed(keys.operator, keys.system.public, "system", found)
 
 
 def account_claims(keys: Keys, account: Account) -> str:

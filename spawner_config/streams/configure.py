@@ -41,15 +41,25 @@ def configure_streams(c: Any, settings: StreamSettings, *, hub_url: str, users_u
 def with_streams(before: Any, accounts: Accounts, variables: dict[str, str]) -> Callable[[Any], Any]:
     """Return a ``pre_spawn_hook`` that calls the hook ``before``, and then lets a server use its user's streams.
 
-    ``variables`` are those of all servers. Workers get nothing: a notebook or an endpoint publishes what they compute.
+    ``variables`` are those of all servers.
     """
 
     async def hook(spawner: Any) -> None:
         if before:
             await maybe_future(before(spawner))
-        if not is_worker(spawner.name):
+        if _uses_streams(spawner):
             user = spawner.user.orm_user
             spawner.environment |= {**variables, CREDENTIALS: accounts.credentials(user)}
             await accounts.ensure(user)
 
     return hook
+
+
+def _uses_streams(spawner: Any) -> bool:
+    """Return whether a server gets the credentials of its user's streams.
+
+    - A worker does not: a notebook or an endpoint publishes what its ranks compute.
+    - An image of a model is a program of somebody else, and gets them only if its user lets it score a stream.
+    """
+    scores = any(argument.startswith("--from=") for argument in spawner.args)
+    return not is_worker(spawner.name) and (scores or not spawner.model_image)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,12 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 64 << 20
 """Memory for streams in memory, which no account may have; the server refuses 0."""
-DISK_SHARE = 0.75
-"""The part of the free disk space that streams may take. A server whose disk is full stops all streams."""
+DISK_BYTES = 1 << 60
+"""Disk space for all streams, which is more than any disk has.
+
+The server reserves the limit of each account, even of those without streams, and gives no streams to accounts whose
+limit no longer fits. With the size of the disk, a hub would have streams for its first few users only.
+"""
 LOOKUP = "100ms"
 """How long the NATS server asks others about an unknown account. There are no others."""
 TLS_SECONDS = 5
@@ -53,13 +56,13 @@ class ServerPlace:
             "jetstream": {
                 "store_dir": str(self.folder),
                 "max_memory_store": MEMORY_BYTES,
-                "max_file_store": self._disk(),
+                "max_file_store": DISK_BYTES,
             },
             **({"tls": self._tls(keys)} if self.names else {}),
         }
         path = self.folder / "nats-server.conf"
-        # The syntax of the server's configuration includes JSON.
-        _write_private(path, json.dumps(found, indent=1))
+        # The syntax of the server's configuration includes JSON, but not its escapes of characters such as é.
+        _write_private(path, json.dumps(found, indent=1, ensure_ascii=False))
         return path
 
     def _tls(self, keys: Keys) -> dict[str, Any]:
@@ -68,11 +71,6 @@ class ServerPlace:
         for path, content in zip(paths, (certificate, key), strict=True):
             _write_private(path, content)
         return {"cert_file": str(paths[0]), "key_file": str(paths[1]), "timeout": TLS_SECONDS}
-
-    def _disk(self) -> int:
-        """Return how many bytes all streams together may have: those that they have, and a share of the free space."""
-        used = sum(path.stat().st_size for path in (self.folder / "jetstream").rglob("*") if path.is_file())
-        return used + int(shutil.disk_usage(self.folder).free * DISK_SHARE)
 
 
 def _write_private(path: Path, content: str) -> None:

@@ -13,12 +13,13 @@ import pytest
 from farandole.streams import Broker
 from jupyterhub import orm
 from nats.errors import Error, NoRespondersError
+from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import BadRequestError, NotFoundError, ServerError
 
 from hub.services.streams.health import check
 from spawner_config.local import free_port
 from spawner_config.streams.accounts import Accounts, owner_of
-from spawner_config.streams.claims import Account
+from spawner_config.streams.claims import CONSUMERS, SUBSCRIPTIONS, Account, credentials
 from spawner_config.streams.connection import Server
 from spawner_config.streams.keys import Key, Keys
 from spawner_config.streams.restarts import RestartWatch
@@ -26,6 +27,7 @@ from tests.nats_server import RunningNats, ignore, running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from nats.aio.client import Client
     from nats.js import JetStreamContext
@@ -148,6 +150,68 @@ async def test_the_server_tells_users_nothing_of_others(
     # The server answers this one, with the user's own connections only.
     found = json.loads((await bob.request("$SYS.REQ.SERVER.PING.CONNZ", b"", timeout=2)).data)["data"]
     assert (found["num_connections"], len(found["connections"])) == (1, 1)
+
+
+@pytest.mark.parametrize("whose", ["ada", "nobody"])
+async def test_no_user_deletes_the_streams_of_others_with_the_api_for_operators(
+    nats: RunningNats, db: Session, ada: Client, bob: Client, whose: str
+) -> None:
+    purge = f"$JS.API.ACCOUNT.PURGE.{account_of(nats, named(db, 'ada')) if whose == 'ada' else whose}"
+    js = bob.jetstream()
+    await js.add_stream(StreamConfig(name="own", subjects=["own"], allow_direct=True))
+    await js.publish("own", b"")
+    await js.add_consumer("own", ConsumerConfig(durable_name="pull"))
+    before = files(nats)
+    with pytest.raises(TimeoutError):
+        await bob.request(purge, b"", timeout=QUIET_SECONDS)
+    # The server itself sends these requests, as answers to bob's.
+    await bob.publish("own", b"", reply=purge)
+    await bob.publish("$JS.API.CONSUMER.MSG.NEXT.own.pull", b"", reply=purge)
+    await bob.publish("$JS.API.DIRECT.GET.own", b'{"seq": 1}', reply=purge)
+    await js.add_consumer("own", ConsumerConfig(durable_name="push", deliver_subject=purge))
+    await bob.flush()
+    await asyncio.sleep(QUIET_SECONDS)
+    assert before <= files(nats)
+    assert (await ada.jetstream().get_msg("calls", 1)).data == b"secret"
+    assert "Purge request" not in nats.log.read_text()
+    await js.delete_stream("own")
+
+
+def files(nats: RunningNats) -> set[Path]:
+    """Return all files of streams."""
+    return {path for path in (nats.folder / "jetstream").rglob("*") if path.is_file()}
+
+
+async def test_no_user_fills_the_disk_by_restoring_a_stream(bob: Client) -> None:
+    config = {"name": "restored", "subjects": ["restored"], "storage": "file", "retention": "limits"}
+    with pytest.raises(TimeoutError):
+        await bob.request(
+            "$JS.API.STREAM.RESTORE.restored", json.dumps({"config": config}).encode(), timeout=QUIET_SECONDS
+        )
+
+
+async def test_all_users_have_streams_although_their_limits_exceed_the_disk(nats: RunningNats) -> None:
+    keys = nats.server.keys
+    async with nats.server.connection() as connection:
+        for name in ("first", "second"):
+            await connection.update(Account(key=keys.account(name), name=name, disk=1 << 50))
+            async with nats.connected(credentials(keys.account(name), keys.user(name), name)) as client:
+                await client.jetstream().add_stream(name="calls", subjects=["calls"])
+
+
+async def test_consumers_and_subscriptions_have_limits(nats: RunningNats, accounts: Accounts, db: Session) -> None:
+    async with nats.connected(accounts.credentials(named(db, "bob"))) as client:
+        js = client.jetstream()
+        await js.add_stream(name="read", subjects=["read"])
+        for number in range(CONSUMERS):
+            await js.add_consumer("read", ConsumerConfig(durable_name=f"reader{number}"))
+        with pytest.raises(BadRequestError, match="maximum consumers limit reached"):
+            await js.add_consumer("read", ConsumerConfig(durable_name="another"))
+        await js.delete_stream("read")
+        for number in range(SUBSCRIPTIONS + 1):
+            await client.subscribe(f"subject.{number}")
+        await until(lambda: client.is_closed)
+        assert "maximum subscriptions exceeded" in str(client.last_error)
 
 
 def resigned(credentials: str, key: Key, **changes: object) -> str:

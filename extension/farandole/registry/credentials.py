@@ -26,8 +26,10 @@ def login_for(host: str) -> tuple[str, str] | None:
     Source: https://docs.docker.com/reference/cli/docker/login/
     """
     folder = config_folder()
+    # The file may be a link, as in a secret that Kubernetes mounts.
+    path = Path(os.path.realpath(folder / CONFIG_FILE))
     try:
-        config = read_json(folder, CONFIG_FILE, SMALL_JSON_BYTES)
+        config = read_json(path.parent, path.name, SMALL_JSON_BYTES)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:

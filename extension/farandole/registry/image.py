@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ from farandole.models.model import ONNX_FILE, ModelInfo
 from farandole.reading import SMALL_JSON_BYTES, parse_json
 from farandole.registry.client import Manifest, Registry, digest_of
 from farandole.registry.layer import LAYER_TYPE, MODELS, Layer
-from farandole.registry.reference import Reference
+from farandole.registry.reference import DIGEST, Reference
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
@@ -26,6 +27,7 @@ OCI_TYPES = {
 }
 """The types of layers in images that ``docker push`` has written, and their names in an OCI manifest."""
 RUNTIME_LABEL = "farandole.runtime"
+RUNTIMES = ("onnx", "torch")
 MODEL_LABEL = "farandole.model"
 PORT = 8080
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -63,14 +65,14 @@ class Base:
             if "manifests" in parsed:
                 manifest = _for_this_machine(reference, registry, parsed)
                 parsed = manifest.parsed()
-            config, layers = parsed["config"], [dict(_descriptor(one)) for one in parsed["layers"]]
-            content = b"".join(registry.blob(reference.repository, config["digest"], SMALL_JSON_BYTES))
-            read = parse_json(content, "the configuration")
-            labels = (read["config"].get("Labels") or {}) | {}
+            config, layers = _digest(parsed["config"]), [_descriptor(one) for one in parsed["layers"]]
+            read = parse_json(b"".join(registry.blob(reference.repository, config, SMALL_JSON_BYTES)), "its content")
+            labels = read["config"].get("Labels") or {}
+            is_serving = labels.get(RUNTIME_LABEL) in RUNTIMES and MODEL_LABEL not in labels
             diff_ids = read["rootfs"]["diff_ids"]
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
             raise RegistryError(f"{reference} is not a container image: {exc!r}.") from exc
-        if RUNTIME_LABEL not in labels or len(diff_ids) != len(layers):
+        if not is_serving or len(diff_ids) != len(layers):
             raise RegistryError(f"{reference} is not a serving image of Farandole; name one with `--base`.")
         return cls(registry=registry, reference=reference, digest=manifest.digest, layers=tuple(layers), config=read)
 
@@ -125,7 +127,7 @@ def _config(info: ModelInfo, base: Base, layer: Layer) -> dict[str, Any]:
     name = f"{info.name.model}:{info.version}"
     own = dict(base.config["config"])
     environment = {"FARANDOLE_MODELS": MODELS, "JUPYTERHUB_SERVICE_URL": f"http://0.0.0.0:{PORT}/"}
-    own["Env"] = [*own.get("Env", []), *(f"{key}={value}" for key, value in environment.items())]
+    own["Env"] = [*(own.get("Env") or []), *(f"{key}={value}" for key, value in environment.items())]
     own["Cmd"] = ["python", "-m", "farandole.serving", "--no-login", name]
     own["ExposedPorts"] = {f"{PORT}/tcp": {}}
     own["Labels"] = {**own["Labels"], **labels(info, created)}
@@ -135,7 +137,7 @@ def _config(info: ModelInfo, base: Base, layer: Layer) -> dict[str, Any]:
         "created": created,
         "config": own,
         "rootfs": {"type": "layers", "diff_ids": [*base.config["rootfs"]["diff_ids"], layer.digest]},
-        "history": [*base.config.get("history", []), history],
+        "history": [*(base.config.get("history") or []), history],
     }
 
 
@@ -162,18 +164,24 @@ def _for_this_machine(reference: Reference, registry: Registry, index: dict[str,
     machine = MACHINES.get(platform.machine(), platform.machine())
     for one in index["manifests"]:
         if one.get("platform", {}).get("architecture") == machine and one["platform"].get("os") == "linux":
-            found = registry.manifest(reference.repository, one["digest"])
+            found = registry.manifest(reference.repository, _digest(one))
             if found is not None:
                 return found
-    raise RegistryError(f"{reference} has no image for {machine}.")
+    raise RegistryError(f"{reference} has no image for {machine}; name one that has with `--base`.")
 
 
 def _descriptor(one: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "mediaType": OCI_TYPES.get(one["mediaType"], one["mediaType"]),
-        "digest": one["digest"],
-        "size": one["size"],
-    }
+    digest, size = _digest(one), one["size"]
+    if type(size) is not int or size < 0:
+        raise ValueError(f"the size of {digest} is {size!r}")
+    return {"mediaType": OCI_TYPES.get(one["mediaType"], one["mediaType"]), "digest": digest, "size": size}
+
+
+def _digest(one: dict[str, Any]) -> str:
+    """Return the digest of a descriptor, which becomes a part of addresses and of names of files."""
+    if re.fullmatch(DIGEST, one["digest"]) is None:
+        raise ValueError(f"{one['digest']!r} is not a SHA-256 digest")
+    return str(one["digest"])
 
 
 def _canonical(value: dict[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ from farandole.models.folders import IN_USE
 from farandole.models.model import INFO_FILE, ModelInfo
 from farandole.reading import SMALL_JSON_BYTES, open_regular, read_bytes, reason
 from farandole.registry.archive import END, file_entry, folder_entry
-from farandole.registry.client import CHUNK_BYTES
+from farandole.registry.transport import CHUNK_BYTES
 
 MODELS = "/models"
 """The model store in an image."""

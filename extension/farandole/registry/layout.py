@@ -36,7 +36,7 @@ def write_layout(image: ModelImage, path: Path, name: str) -> int:
         ModelDamagedError: the files of the model cannot be read.
     """
     if path.exists():
-        raise UsageError(f"there is a file {path} already; name another one with `--file`")
+        raise UsageError(f"{path} exists already; name another file with `--file`")
     new = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
         with new.open("xb") as file:
@@ -44,15 +44,27 @@ def write_layout(image: ModelImage, path: Path, name: str) -> int:
                 file.writelines(file_entry(each, size, content))
             file.write(END)
             os.fsync(file.fileno())
-        os.link(new, path)
+        _rename(new, path)
     except FileExistsError as exc:
-        raise UsageError(f"there is a file {path} already; name another one with `--file`") from exc
+        raise UsageError(f"{path} exists already; name another file with `--file`") from exc
     except (OSError, ValueError) as exc:
         raise RegistryError(f"{path} could not be written: {reason(exc)}.") from exc
     finally:
         with suppress(OSError):
             new.unlink()
     return path.stat().st_size
+
+
+def _rename(new: Path, path: Path) -> None:
+    """Give a file its final name. Raises FileExistsError if another one has it."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some file systems have no links, such as those of USB sticks.
+        path.touch(exist_ok=False)
+        new.replace(path)
 
 
 def _entries(image: ModelImage, name: str) -> Iterator[tuple[str, int, Iterator[bytes]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from farandole.exceptions import RegistryDeniedError, RegistryError, UsageError
@@ -11,6 +12,7 @@ from farandole.models.model import ONNX_FILE, ModelInfo
 from farandole.registry.client import Registry, digest_of
 from farandole.registry.image import Base, ModelImage
 from farandole.registry.layer import pieces
+from farandole.registry.layout import write_layout
 from farandole.registry.reference import Reference, is_reference, parse_reference
 
 
@@ -42,15 +44,44 @@ def publish(info: ModelInfo, target: Reference, base: Reference, *, login: tuple
         RegistryDeniedError: the registry does not let this user write there.
         RegistryError: the registry does not answer, or has another image with this tag.
         ModelDamagedError: the files cannot be read.
-        UsageError: the serving image cannot compute the model.
+        UsageError: the serving image cannot compute the model, or the name of the image has a digest.
     """
-    target = replace(target, tag=target.tag or str(info.version), digest="")
+    if target.digest:
+        raise UsageError(f"{target} has a digest, which only an image that exists can have; leave out @{target.digest}")
+    target, registry = replace(target, tag=target.tag or str(info.version)), Registry.of(target, login)
+    found = None if base.host == target.host else find_base(base)
     try:
-        return _publish(info, target, base, Registry.of(target, login))
+        return _publish(ModelImage.make(info, found or Base.find(base, registry)), target, registry)
     except RegistryDeniedError as exc:
         raise RegistryDeniedError(
             f"{exc} Give your name there with `--user`, use the configuration of `docker login`, or write the image to "
             "a file with `--file` for somebody who may push it."
+        ) from exc
+
+
+def publish_file(info: ModelInfo, path: Path, base: Reference, *, login: tuple[str, str] | None = None) -> int:
+    """Write the image of a version to a new file, and return its size in bytes.
+
+    Args:
+        info: the version.
+        path: the file.
+        base: the serving image.
+        login: the user and the password for the registry of the serving image, or None for the login of
+            ``docker login``.
+
+    Raises what `publish` and `write_layout` raise.
+    """
+    return write_layout(ModelImage.make(info, find_base(base, login)), path, str(info))
+
+
+def find_base(reference: Reference, login: tuple[str, str] | None = None) -> Base:
+    """Find a serving image that is in another registry than the image of the model, or that is for a file."""
+    try:
+        return Base.find(reference, Registry.of(reference, login))
+    except RegistryDeniedError as exc:
+        raise RegistryDeniedError(
+            f"{exc} The serving image {reference} is there. Use the configuration of `docker login` (with `--file`, "
+            "`--user` does as well), or name a serving image that you may read with `--base`."
         ) from exc
 
 
@@ -70,9 +101,7 @@ def serving_image(info: ModelInfo) -> Reference:
     return parse_reference(name)
 
 
-def _publish(info: ModelInfo, target: Reference, base: Reference, registry: Registry) -> Published:
-    is_here = (base.host, base.scheme) == (target.host, target.scheme)
-    image = ModelImage.make(info, Base.find(base, registry if is_here else Registry.of(base)))
+def _publish(image: ModelImage, target: Reference, registry: Registry) -> Published:
     named = replace(target, digest=image.manifest.digest)
     if _has_tag(registry, named):
         return Published(reference=named, sent=0, base_sent=0)
@@ -80,7 +109,7 @@ def _publish(info: ModelInfo, target: Reference, base: Reference, registry: Regi
         _copy_layer(layer, image.base, registry, target.repository)
     base_sent = registry.sent
     if not registry.has_blob(target.repository, image.layer.digest):
-        registry.upload(target.repository, image.layer.digest, image.layer.size, pieces(info))
+        registry.upload(target.repository, image.layer.digest, image.layer.size, pieces(image.layer.info))
     registry.upload(target.repository, digest_of(image.config), len(image.config), iter([image.config]))
     # Registries offer no way to create a tag only if there is none. Somebody may have created it during the upload.
     if not _has_tag(registry, named):

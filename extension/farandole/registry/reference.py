@@ -63,9 +63,11 @@ def parse_reference(text: str) -> Reference:
             f"{text!r} does not name an image in a registry; write the registry, the repository in lower case and a "
             "tag, such as registry.example.org/lab/iris:3"
         )
-    scheme = match["scheme"] or ("http" if LOOPBACK.fullmatch(name["host"]) else "https")
+    # Addresses that a registry sends have the host in lower case.
+    host = name["host"].lower()
+    scheme = match["scheme"] or ("http" if LOOPBACK.fullmatch(host) else "https")
     return Reference(
-        host=name["host"],
+        host=host,
         repository=name["repository"],
         tag=name["tag"] or "",
         digest=name["digest"] or "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error
@@ -33,12 +34,24 @@ async def connect(url: str = "", **options: Any) -> Client:
         async with asyncio.timeout(CONNECT_SECONDS):
             await client.connect(**{"error_cb": _logged(client), **broker.options(), **options})
     except (TimeoutError, OSError, Error) as exc:
-        await client.close()
+        # A client that got an invalid URL has no servers, and cannot be closed.
+        if client.servers:
+            await client.close()
         raise StreamError(
-            f"The NATS server {broker.url} gives no connection: {client.last_error or exc or 'it does not answer'}. "
-            "Restart your server if the hub's administrator has changed something, or try again later."
+            f"The NATS server {_without_login(broker.url)} gives no connection: {_reason(client, exc)}. Restart your "
+            "server if the hub's administrator has changed something, or try again later."
         ) from exc
     return client
+
+
+def _without_login(url: str) -> str:
+    """Return a URL without a name and a password, because notebooks are saved with their errors."""
+    return re.sub(r"//[^/]*@", "//", url)
+
+
+def _reason(client: Client, problem: Exception) -> str:
+    """Return why a client has no connection. The error of a time limit has no text."""
+    return str(client.last_error or problem) or "it does not answer"
 
 
 def _logged(client: Client) -> Callable[[Exception], Awaitable[None]]:

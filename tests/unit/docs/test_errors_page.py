@@ -37,6 +37,7 @@ NOT_FOR_USERS = {
     "extension/farandole/driver/recovery/orphaned_runs.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/files/pieces.py": {"raise ValueError(": PART},
     "extension/farandole/registry/archive.py": {"raise ValueError(": PART},
+    "extension/farandole/registry/image.py": {"raise ValueError(": PART},
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},

@@ -41,9 +41,36 @@ def test_a_file_has_all_blobs_and_both_indexes(image, tmp_path):
 
 def test_a_file_that_exists_stays(image, tmp_path):
     (tmp_path / "iris.tar").write_text("mine")
-    with pytest.raises(UsageError, match=r"there is a file .*iris\.tar already"):
+    with pytest.raises(UsageError, match=r"iris\.tar exists already; name another file"):
         write_layout(image, tmp_path / "iris.tar", "iris:1")
     assert (tmp_path / "iris.tar").read_text() == "mine"
+
+
+def no_links(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_file_system_needs_no_links(image, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.link", no_links)
+    before = {*tmp_path.iterdir()}
+    assert write_layout(image, tmp_path / "iris.tar", "iris:1") > 0
+    with tarfile.open(tmp_path / "iris.tar") as archive:
+        assert "index.json" in archive.getnames()
+    assert {*tmp_path.iterdir()} == {*before, tmp_path / "iris.tar"}
+
+
+def test_a_file_that_appears_meanwhile_stays(image, tmp_path, monkeypatch):
+    def appear(*_):
+        (tmp_path / "iris.tar").write_text("mine")
+
+    monkeypatch.setattr("os.fsync", appear)
+    for patched in (False, True):
+        if patched:
+            monkeypatch.setattr("os.link", no_links)
+        with pytest.raises(UsageError, match=r"iris\.tar exists already"):
+            write_layout(image, tmp_path / "iris.tar", "iris:1")
+        assert (tmp_path / "iris.tar").read_text() == "mine"
+        (tmp_path / "iris.tar").unlink()
 
 
 @pytest.mark.parametrize("name", ["missing/iris.tar", "full.tar"])

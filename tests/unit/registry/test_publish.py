@@ -23,8 +23,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from farandole.exceptions import ModelDamagedError, RegistryDeniedError, RegistryError, UsageError
 from farandole.models.store import ModelStore, verify
-from farandole.registry.client import Registry, Scope
-from farandole.registry.publish import publish
+from farandole.registry.client import Manifest, Registry, Scope, digest_of
+from farandole.registry.credentials import login_for
+from farandole.registry.image import Base, ModelImage
+from farandole.registry.publish import publish, publish_file
 
 from tests.models import save_small
 from tests.registry import BASE, push_serving_image, running_registry
@@ -118,9 +120,56 @@ def test_an_image_that_is_missing_or_no_serving_image_is_named(registry, reposit
     info, target = save(model_store), registry.reference(repository)
     with pytest.raises(RegistryError, match=r"the serving image .*/farandole-serving:9 is not in its registry"):
         publish(info, target, registry.reference("farandole-serving:9"))
-    found = publish(info, target, registry.reference(BASE))
-    assert found.sent
     push_serving_image(registry.reference("lab/other:1"), runtime="")
+    published = publish(info, target, registry.reference(BASE)).reference
+    for base in (registry.reference("lab/other:1"), published):
+        with pytest.raises(RegistryError, match=rf"{base.repository}:1.* is not a serving image .*`--base`"):
+            publish(info, registry.reference(f"{repository}-2"), base)
+
+
+GOOD = {"mediaType": "a/b", "digest": f"sha256:{'0' * 64}", "size": 1}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {**GOOD, "digest": "sha256:../../../../etc/cron.d/a"},
+        {**GOOD, "digest": f"sha512:{'0' * 128}"},
+        {**GOOD, "digest": 3},
+        {**GOOD, "size": -1},
+        {**GOOD, "size": "1"},
+        {**GOOD, "size": True},
+        {**GOOD, "mediaType": []},
+        [],
+    ],
+)
+def test_a_serving_image_with_damaged_layers_is_refused(registry, layer):
+    with pytest.raises(RegistryError, match=r"^\S+/farandole-serving:1 is not a container image: "):
+        Base.find(registry.reference(BASE), Fake({"Labels": {"farandole.runtime": "onnx"}}, layer))
+
+
+def test_a_serving_image_may_have_no_variables_and_no_history(registry, model_store):
+    fake = Fake({"Labels": {"farandole.runtime": "onnx"}, "Env": None}, GOOD, history=None)
+    image = ModelImage.make(save(model_store), Base.find(registry.reference(BASE), fake))
+    config = json.loads(image.config)
+    assert len(config["config"]["Env"]) == 2
+    assert len(config["history"]) == 1
+
+
+class Fake:
+    """A registry with one image, which has one layer with this descriptor."""
+
+    def __init__(self, config, layer, **more):
+        about = {"config": config, "rootfs": {"diff_ids": [GOOD["digest"]]}, **more}
+        self.content = json.dumps(about).encode()
+        self.layer = layer
+
+    def manifest(self, *_):
+        about = {"config": {"digest": digest_of(self.content)}, "layers": [self.layer]}
+        return Manifest(content=json.dumps(about).encode(), media_type="a/b")
+
+    def blob(self, *_):
+        yield self.content
 
 
 def test_a_model_that_was_damaged_is_not_published(registry, repository, model_store):
@@ -161,6 +210,36 @@ def test_a_login_of_docker_is_used(registry, closed, repository, model_store, tm
     assert publish(info, target, base).sent
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "none"))
     assert publish(info, target, base, login=("ada", "secret")).sent == 0
+
+
+def test_a_login_of_docker_may_be_a_link(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    log_in(tmp_path / "secret", "a.b", "ada:secret")
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "config.json").symlink_to("../secret/config.json")
+    assert login_for("a.b") == ("ada", "secret")
+    (tmp_path / "secret" / "config.json").unlink()
+    assert login_for("a.b") is None
+
+
+def test_the_login_of_the_serving_image_is_another_one(registry, closed, repository, model_store, tmp_path):
+    push_serving_image_with_login(closed, tmp_path)
+    info, target, base = save(model_store), registry.reference(repository), closed.reference(BASE)
+    # The password for this registry would go to the other one.
+    with pytest.raises(
+        RegistryDeniedError, match=rf"^{closed.host} asks for a login\. The serving image .*docker login"
+    ):
+        publish(info, target, base, login=("ada", "secret"))
+    with pytest.raises(RegistryDeniedError, match=rf"^{closed.host} asks for a login\. The serving image .*`--user`"):
+        publish_file(info, tmp_path / "iris.tar", base)
+    assert publish_file(info, tmp_path / "iris.tar", base, login=("ada", "secret"))
+
+
+def push_serving_image_with_login(closed, folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_CONFIG", str(folder / "pusher"))
+        log_in(folder / "pusher", closed.host, "ada:secret")
+        push_serving_image(closed.reference(BASE))
 
 
 class TokenServer(ThreadingHTTPServer):

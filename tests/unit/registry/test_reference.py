@@ -11,6 +11,7 @@ DIGEST = f"sha256:{'0' * 64}"
     ("text", "expected"),
     [
         ("registry.example.org/lab/iris:3", Reference(host="registry.example.org", repository="lab/iris", tag="3")),
+        ("LOCALHOST:5000/iris", Reference(host="localhost:5000", repository="iris", scheme="http")),
         ("localhost/iris", Reference(host="localhost", repository="iris", scheme="http")),
         ("127.0.0.1:5000/iris", Reference(host="127.0.0.1:5000", repository="iris", scheme="http")),
         ("[::1]:5000/iris:a", Reference(host="[::1]:5000", repository="iris", tag="a", scheme="http")),

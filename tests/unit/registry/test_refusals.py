@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from farandole.exceptions import ModelDamagedError, RegistryDeniedError, RegistryError
-from farandole.registry import client
+from farandole.registry import transport
 from farandole.registry.client import Registry
 from farandole.registry.layer import Layer, pieces
 from farandole.registry.publish import publish
@@ -242,7 +242,7 @@ def test_a_registry_that_does_not_answer_is_named_with_the_reason(
     for host, why in {"127.0.0.1:9": "Connection refused", "no.invalid": unknown}.items():
         with pytest.raises(RegistryError, match=rf"^{host} does not answer: {why}\.$"):
             publish(info, parse_reference(f"http://{host}/{repository}"), base)
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(transport, "ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RegistryError, match=rf"^{host} does not answer: nothing came within 0\.2 seconds\.$"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,6 +73,19 @@ async def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr("farandole.streams.client.CONNECT_SECONDS", 0.2)
     with pytest.raises(StreamError, match=r"nats://127\.0\.0\.1:1 gives no connection: .*Connect call failed"):
         await streams.connect("nats://127.0.0.1:1")
+
+
+async def test_a_server_that_is_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("farandole.streams.client.CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(StreamError, match=f"nats://127.0.0.1:{port} gives no connection: it does not answer"):
+            await streams.connect(f"nats://127.0.0.1:{port}")
+
+
+async def test_an_invalid_url_is_named_without_its_password() -> None:
+    with pytest.raises(StreamError, match="The NATS server nats://127.0.0.1:99999 gives no connection: nats: invalid"):
+        await streams.connect("nats://ada:secret@127.0.0.1:99999")
 
 
 async def test_another_server_does_not_get_the_credentials_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:

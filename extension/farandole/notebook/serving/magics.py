@@ -22,10 +22,7 @@ from farandole.notebook.arguments import parse_line, unknown_action
 from farandole.notebook.help import check_options, explained
 from farandole.notebook.serving.manifest import inference_service
 from farandole.notebook.serving.tables import Table, comparison, endpoints_table, models_table
-from farandole.registry.client import Registry
-from farandole.registry.image import Base, ModelImage
-from farandole.registry.layout import write_layout
-from farandole.registry.publish import publish, serving_image
+from farandole.registry.publish import publish, publish_file, serving_image
 from farandole.registry.reference import is_reference, parse_reference
 from farandole.sizes import size_text
 from farandole.streams.address import LABEL
@@ -134,15 +131,18 @@ class ServingMagics(Magics):
         [key] = _some(options, "publish")[:1]
         if len(options.models) > 1 or bool(options.to) == bool(options.file):
             raise UsageError("`%models publish` needs one version, and either `--to IMAGE` or `--file FILE`")
+        target = parse_reference(options.to) if options.to else None
         info = servable(ModelStore(), key)
         base = parse_reference(options.base) if options.base else serving_image(info)
-        if options.file:
+        asks = f"Password of {options.user} at {(target or base).host}: "
+        login = (options.user, getpass(asks)) if options.user else None
+        if target is None:
             path = Path(options.file).expanduser()
-            size = write_layout(ModelImage.make(info, Base.find(base, Registry.of(base))), path, str(info))
-            print(f"{info} is in {path} ({size_text(size)}); `docker load --input {path.name}` loads it")
+            size = publish_file(info, path, base, login=login)
+            load = f"docker load --input {shlex.quote(path.name)}"
+            print(f"{info} is in {path} ({size_text(size)}); `{load}` loads it")
             return
-        login = (options.user, getpass(f"Password of {options.user}: ")) if options.user else None
-        found = publish(info, parse_reference(options.to), base, login=login)
+        found = publish(info, target, base, login=login)
         sent = f"{size_text(found.sent)} were sent" if found.sent else "it was there already"
         shared = f", and {size_text(found.base_sent)} of the serving image" if found.base_sent else ""
         print(f"{info} is published as {found.reference} ({sent}{shared})")

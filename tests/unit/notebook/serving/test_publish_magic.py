@@ -32,6 +32,8 @@ def test_a_version_is_published_with_the_serving_image_of_the_hub(registry, publ
 
 
 def test_a_version_is_written_to_a_file(registry, publish, capsys, tmp_path):
+    publish(f"iris:1 --file '{tmp_path}/iris 1.tar' --base {registry.host}/{BASE}")
+    assert capsys.readouterr().out.endswith("; `docker load --input 'iris 1.tar'` loads it\n")
     publish(f"iris:1 --file {tmp_path}/iris-1.tar --base {registry.host}/{BASE}")
     size = (tmp_path / "iris-1.tar").stat().st_size // 1024
     said = capsys.readouterr().out
@@ -40,11 +42,15 @@ def test_a_version_is_written_to_a_file(registry, publish, capsys, tmp_path):
     assert size > 0
 
 
-def test_the_password_is_asked_for(registry, publish, capsys, monkeypatch):
+def test_the_password_is_asked_for(registry, publish, monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr("farandole.notebook.serving.magics.getpass", lambda prompt: asked.append(prompt) or "secret")
     publish(f"iris:1 --to {registry.host}/lab/asked --base {registry.host}/{BASE} --user ada")
-    assert asked == ["Password of ada: "]
+    publish(f"iris:1 --file {tmp_path}/iris.tar --base {registry.host}/{BASE} --user ada")
+    assert asked == 2 * [f"Password of ada at {registry.host}: "]
+    with pytest.raises(UsageError, match="'Lab/iris' does not name an image in a registry"):
+        publish(f"iris:1 --to Lab/iris --base {registry.host}/{BASE} --user ada")
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,7 @@ def test_the_password_is_asked_for(registry, publish, capsys, monkeypatch):
         ("iris:1", r"needs one version, and either `--to IMAGE` or `--file FILE`"),
         ("iris:1 --to a.b/c --file d", r"needs one version, and either `--to IMAGE` or `--file FILE`"),
         ("iris:1 --to lab/iris", r"'lab/iris' does not name an image in a registry"),
+        (f"iris:1 --to a.b/c@sha256:{'0' * 64}", r"^a\.b/c@sha256:0+ has a digest, .* leave out @sha256:0+$"),
         ("iris:1 --to localhost:5000/Lab/iris", r"'localhost:5000/Lab/iris' does not name an image in a registry"),
         ("iris:1 --file x.tar", r"the serving image is not known, because FARANDOLE_SERVING_IMAGE is not set here"),
     ],

@@ -59,7 +59,7 @@ async def test_a_missing_image_of_a_model_may_be_misspelled_or_need_a_login():
     registry.gate.set()
     spawner = spawner_of(registry)
     spawner.model_image = "127.0.0.1:5000/lab/iris:9"
-    with pytest.raises(SpawnException, match=r"manifest unknown\. Check its name\. .*`docker pull`"):
+    with pytest.raises(SpawnException, match=r"manifest unknown\. Check its name and its tag; .*`docker pull`"):
         await spawner.pull_image(spawner.model_image)
 
 

@@ -167,6 +167,10 @@ IMAGE = {"role": "endpoint", "profile": "cpu", "model_image": LAB_IRIS}
         (("registry.example.org/*",), LAB_IRIS, "It runs registry.example.org/*; the administrator can add it"),
         (("registry.example.org/lab/*",), "registry.example.org/other/iris:3", "does not run the image"),
         (("registry.example.org/lab/*",), [LAB_IRIS], "does not run the image"),
+        (("registry.example.org/lab/*",), f"{LAB_IRIS} --privileged", "does not run the image"),
+        (("registry.example.org/lab/*",), f"{LAB_IRIS}\n", "does not run the image"),
+        (("registry.example.org/lab/*",), "registry.example.org/lab/", "does not run the image"),
+        (("registry.example.org/*/*",), "registry.example.org/../iris", "does not run the image"),
     ],
 )
 def test_an_image_that_is_not_admitted_is_refused(admitted: tuple[str, ...], image: Any, reason: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spawner_config.streams import accounts as module
-from spawner_config.streams.accounts import Accounts
+from spawner_config.streams.accounts import Accounts, owner_of
 from spawner_config.streams.connection import StreamServerError
 from spawner_config.streams.keys import Keys
 
@@ -100,6 +100,44 @@ async def test_a_cancellation_that_the_client_loses_ends_the_task() -> None:
     await asyncio.wait([sending], timeout=5)
     assert sending.cancelled()
     await start
+
+
+async def test_a_user_who_is_deleted_during_a_deletion_loses_the_account_too() -> None:
+    class Slow(Server):
+        """A server where another user is deleted while it deletes an account."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.has = {self.keys.account(owner_of(one)).public: one for one in (ada, bob)}
+
+        async def accounts(self) -> list[str]:
+            return list(self.has)
+
+        async def delete(self, gone: list[str]) -> None:
+            for key in gone:
+                del self.has[key]
+            if bob in db:
+                db.remove(bob)
+                accounts._unchecked = Users(db)
+            await asyncio.sleep(0)
+
+    ada, bob = user(1, "ada"), user(2, "bob")
+    db = [bob]
+    server = Slow()
+    accounts = Accounts(server, DISK)
+    accounts._unchecked = Users(db)
+    await accounts._start_sending()
+    assert server.has == {}
+
+
+class Users:
+    """A database that has these users."""
+
+    def __init__(self, users: list[Any]) -> None:
+        self.users = users
+
+    def query(self, *_: Any) -> list[Any]:
+        return list(self.users)
 
 
 def test_traitlets_copies_do_not_have_other_accounts() -> None:

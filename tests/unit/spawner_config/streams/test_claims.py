@@ -63,6 +63,14 @@ def test_the_system_account_has_no_streams() -> None:
     assert claims["nats"]["limits"]["disk_storage"] == claims["nats"]["limits"]["mem_storage"] == 0
 
 
+def test_the_system_account_serves_nothing_that_deletes_or_fills_the_disk() -> None:
+    claims = opened(system_account_claims(KEYS), KEYS.operator.seed)
+    assert claims["nats"]["mappings"] == {
+        "$JS.API.ACCOUNT.PURGE.*": [{"subject": "refused.$1", "weight": 100}],
+        "$JS.API.STREAM.RESTORE.*": [{"subject": "refused.$1", "weight": 100}],
+    }
+
+
 def test_a_deletion_is_signed_by_the_operator_for_itself() -> None:
     claims = opened(deletion_claims(KEYS, [ADA.key.public]), KEYS.operator.seed)
     assert claims["iss"] == claims["sub"] == KEYS.operator.public

@@ -19,6 +19,7 @@ from spawner_config.streams.settings import StreamSettings
 if TYPE_CHECKING:
     from pathlib import Path
 
+IMAGE = "registry.example.org/lab/iris:3"
 SECRET = "0123456789abcdef" * 4
 USER = SimpleNamespace(id=7, name="ada", created=datetime(2026, 1, 1))  # noqa: DTZ001 - as JupyterHub's database has it
 
@@ -36,13 +37,25 @@ class Accounts:
         self.sent.append(user.name)
 
 
-def spawner(name: str) -> Any:
-    return SimpleNamespace(name=name, user=SimpleNamespace(orm_user=USER), environment={"KEPT": "yes"})
+def spawner(name: str, image: str = "", *args: str) -> Any:
+    return SimpleNamespace(
+        name=name, model_image=image, args=args, user=SimpleNamespace(orm_user=USER), environment={"KEPT": "yes"}
+    )
 
 
-@pytest.mark.parametrize("name", ["", "second", "serve-iris"])
-async def test_notebooks_and_endpoints_get_the_credentials(name: str) -> None:
-    accounts, server = Accounts(), spawner(name)
+@pytest.mark.parametrize(
+    "about",
+    [
+        ("",),
+        ("second",),
+        ("serve-iris",),
+        ("serve-iris", "", "iris:3", "--from=calls", "--to=decisions"),
+        ("serve-iris", IMAGE, "--from=calls", "--to=decisions"),
+    ],
+    ids=str,
+)
+async def test_notebooks_and_endpoints_get_the_credentials(about: tuple[str, ...]) -> None:
+    accounts, server = Accounts(), spawner(*about)
     await configure.with_streams(None, accounts, {"FARANDOLE_STREAMS_URL": "tls://streams:4222"})(server)
     assert server.environment == {
         "KEPT": "yes",
@@ -52,8 +65,9 @@ async def test_notebooks_and_endpoints_get_the_credentials(name: str) -> None:
     assert accounts.sent == ["ada"]
 
 
-async def test_workers_get_nothing() -> None:
-    accounts, server = Accounts(), spawner("main-w0")
+@pytest.mark.parametrize("about", [("main-w0",), ("serve-iris", IMAGE)], ids=str)
+async def test_workers_and_images_without_a_stream_get_nothing(about: tuple[str, ...]) -> None:
+    accounts, server = Accounts(), spawner(*about)
     await configure.with_streams(None, accounts, {"FARANDOLE_STREAMS_URL": "tls://streams:4222"})(server)
     assert (server.environment, accounts.sent) == ({"KEPT": "yes"}, [])
 

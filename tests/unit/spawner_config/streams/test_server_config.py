@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import ssl
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,12 +55,16 @@ def test_no_port_is_open_besides_that_of_clients(tmp_path: Path) -> None:
     assert "tls" not in found
 
 
-def test_streams_take_a_share_of_the_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    streams = tmp_path / "nats" / "jetstream" / "A" / "streams"
-    streams.mkdir(parents=True)
-    (streams / "1.blk").write_bytes(bytes(500))
-    assert written(tmp_path)["jetstream"]["max_file_store"] == 500 + 750
+def test_the_limits_of_all_users_together_may_exceed_the_disk(tmp_path: Path) -> None:
+    assert written(tmp_path)["jetstream"]["max_file_store"] > 1_000_000 << 30
+
+
+def test_a_folder_may_have_characters_that_the_syntax_of_the_configuration_cannot_escape(tmp_path: Path) -> None:
+    folder = tmp_path / "josé 🚀"
+    written(folder)
+    text = (folder / "nats" / "nats-server.conf").read_text(encoding="utf-8")
+    assert str(folder) in text
+    assert "\\u" not in text
 
 
 def handshake(names: tuple[str, ...], host: str, authority: str) -> None:

@@ -1,8 +1,10 @@
 """Runs the tests in lanes, which are concurrent pytest processes: `python -m tests.lanes [PYTEST ARGUMENTS]`.
 
-The integration tests of elastic runs share a lane with the contract tests. The browser tests, the other integration
-tests and the unit tests have a lane each. At most `LANES` of these lanes run at the same time, the longest first. The
-tests of idle servers hardly use the processor, so their lane runs beside the others, unless `LANES` is 1.
+The integration tests of elastic runs, the contract tests, and the tests of users' libraries and of files of earlier
+versions share a lane. The browser tests, the other integration tests and the unit tests have a lane each. At most
+`LANES` of these lanes run at the same time, the longest first. The tests of idle servers hardly use the processor, so
+their lane runs beside the others, unless `LANES` is 1.
+
 The output of a lane is printed when the lane ends, so that the lines of different lanes do not mix.
 """
 
@@ -29,14 +31,17 @@ LANES = 3
 The hubs, clusters and browsers of a lane use processor time even while they are idle. With many more lanes than
 processors, all tests take longer.
 """
-WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("elastic", "takeover"))
+WAITING = (
+    *(f"tests/integration/test_{name}.py" for name in ("elastic", "takeover")),
+    *("tests/contract", "tests/libraries", "tests/compat"),
+)
 IDLE = "idle"
 """The name of the lane that runs beside the others."""
 
 
 def lanes() -> dict[str, list[str]]:
     """Return pytest's arguments for each lane. The lane `integration` runs all tests that no other lane selects."""
-    unit, browser, waiting = ["tests/unit"], ["tests/browser"], [*WAITING, "tests/contract"]
+    unit, browser, waiting = ["tests/unit"], ["tests/browser"], [*WAITING]
     idle = ["tests/integration/test_idle.py"]
     others = (*unit, *browser, *waiting, *idle, *ELSEWHERE)
     integration = ["tests", *(f"--ignore={path}" for path in others)]

@@ -287,6 +287,8 @@ def test_shift_enter_runs_the_first_inserted_cell(hub: RunningHub, lab: Lab):
     hub.browser("lovelace").stop_notebook()
 
 
+# tests/browser/test_first_notebook.py reloads the page during a run.
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: Lab):
     # The training lasts long enough for all checks, even on a slow machine.

@@ -17,7 +17,11 @@ EPOCHS = 2
 STEPS = SAMPLES // 8
 
 
-@pytest.fixture(scope="module", params=["horovod", "torch"])
+BOTH = pytest.mark.parametrize("cluster", ["horovod", "torch"], indirect=True)
+"""Runs a test on both backends, and not only before a release."""
+
+
+@pytest.fixture(scope="module", params=["torch", pytest.param("horovod", marks=pytest.mark.release)])
 def cluster(request, tmp_path_factory):
     store = RunStore(tmp_path_factory.mktemp("runs"))
     with Cluster.start(local=True, ranks=3, backend=request.param, store=store) as cluster:
@@ -52,6 +56,7 @@ def test_a_rank_killed_at_a_step_loses_only_that_step(cluster, tmp_path, rank):
     assert has_notice(run, f"rank {rank} (worker main-w0) was lost: ")
 
 
+@BOTH
 def test_after_the_loss_of_all_ranks_new_ones_continue_from_the_copy_of_a_commit(cluster, tmp_path):
     fault = "kill(fd.rank(), 20) if fd.size() == 3 else None; time.sleep(0.02)"
     run = cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
@@ -96,6 +101,7 @@ def test_steps_since_the_last_commit_are_repeated(cluster, tmp_path):
     assert has_notice(run, "was lost", "from step 16")
 
 
+@BOTH
 def test_a_lost_rank_is_replaced_while_the_run_continues(cluster, tmp_path):
     fault = "kill(2, 20); time.sleep(0 if fd.size() == 3 else 0.1)"
     run = cluster.train(elastic(tmp_path, epochs=12, fault=fault), elastic=Elastic())

@@ -66,8 +66,11 @@ class SwarmStack(Stack):
 
     def down(self) -> None:
         """Remove all users' servers, then everything whose name begins with the hub's name."""
-        for name in self.services():
-            self._run("docker", "service", "rm", name)
+        if names := self.services():
+            self._run("docker", "service", "rm", *names)
+        for server in [server for engine in self.swarm.engines for server in self._servers_on(engine)]:
+            # A server that has ended meanwhile cannot be killed.
+            run("docker", "kill", server.container, host=server.engine.url)
         wait_until(lambda: not any(map(self._servers_on, self.swarm.engines)), GONE_SECONDS)
         super().down()
 

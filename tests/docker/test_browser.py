@@ -33,6 +33,8 @@ def lab(stack: Stack, chromium: Browser) -> Iterator[Lab]:
         yield lab
 
 
+# tests/browser/test_first_notebook.py runs this notebook on a hub without containers.
+@pytest.mark.release
 def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab: Lab) -> None:
     stack.compose("up", "-d", "--wait")
     train_in_the_first_notebook(lab, lambda: len([name for name in stack.containers() if "--main-w" in name]))

@@ -49,7 +49,11 @@ def answers(stack: Stack, user: str, token: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "command", [("up", "-d", "--force-recreate", "proxy"), ("restart", "proxy")], ids=["recreated", "restarted"]
+    "command",
+    [
+        pytest.param(("up", "-d", "--force-recreate", "proxy"), id="recreated"),
+        pytest.param(("restart", "proxy"), id="restarted", marks=pytest.mark.release),
+    ],
 )
 def test_a_proxy_gets_its_routes_and_networks_back(stack: Stack, command: tuple[str, ...]) -> None:
     with stack.kernel(USER, "small") as kernel:

@@ -91,6 +91,7 @@ def workers(stack: Stack, user: str) -> list[str]:
     return [name for name in stack.containers() if name.startswith(f"{stack.name}-server-{user}--")]
 
 
+@pytest.mark.release
 def test_ranks_of_a_user_with_a_long_name_find_each_other_immediately(stack: Stack) -> None:
     with stack.kernel(LONG_NAME) as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)

@@ -34,7 +34,10 @@ def check(code, backend, **variables):
     )
 
 
-@pytest.mark.parametrize("package", ["lightning.fabric.accelerators", "lightning.pytorch.accelerators"])
+@pytest.mark.parametrize(
+    "package",
+    [pytest.param("lightning.fabric.accelerators", marks=pytest.mark.release), "lightning.pytorch.accelerators"],
+)
 def test_lightnings_automatic_number_of_devices_is_that_of_the_ranks(package):
     check(LIGHTNING.format(package=package, count=2), "torch")
 

@@ -69,7 +69,9 @@ async def complete(server, query):
     return found
 
 
-@pytest.mark.parametrize("limit", [50, MOST_ROWS, 1_000])
+@pytest.mark.parametrize(
+    "limit", [pytest.param(50, marks=pytest.mark.release), MOST_ROWS, pytest.param(1_000, marks=pytest.mark.release)]
+)
 async def test_a_page_of_the_largest_runs_has_at_most_200_kilobytes(tmp_path, monkeypatch, runs, table, limit):
     for number in range(COUNT):
         write_large(runs, number)

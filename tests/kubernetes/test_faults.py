@@ -79,6 +79,7 @@ def test_a_deleted_worker_pod_is_replaced_during_a_run(site: Site) -> None:
         assert before not in {pod["metadata"]["uid"] for pod in site.pods("ada").values()}
 
 
+@pytest.mark.release
 def test_a_hub_sees_its_pods_again_after_an_outage_of_the_control_plane(site: Site) -> None:
     with elastic_run(site, "grace"):
         with site.node.without_control_plane():

@@ -10,6 +10,7 @@ import tomllib
 from functools import partial
 from typing import TYPE_CHECKING
 
+from images.lock import SOURCE_ONLY
 from spawner_config.settings import ROOT
 from tests.docker.engines.debian import kept, unpack_newer
 
@@ -65,7 +66,9 @@ def _make(system: Path, wanted: list[str], part: Path) -> None:
     python = folder / "bin" / NAME
     python.write_text(WRAPPER.format(loader=loader, libraries=loader.parent, program=system / "usr/bin" / NAME))
     python.chmod(0o755)
-    _pip("--python", python, "install", "--only-binary=:all:", *wanted)
+    wheels = part / "wheels"
+    _pip("wheel", "--no-deps", "--wheel-dir", wheels, *set(wanted).intersection(SOURCE_ONLY))
+    _pip("--python", python, "install", "--only-binary=:all:", "--find-links", wheels, *wanted)
 
 
 def _pip(*arguments: str | Path) -> None:

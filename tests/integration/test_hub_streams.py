@@ -32,11 +32,17 @@ await client.close()
 VARIABLES = {"FARANDOLE_STREAMS_URL", "FARANDOLE_STREAMS_CREDENTIALS"}
 
 
-def test_a_notebook_publishes_and_reads_and_workers_get_nothing(hub: RunningHub) -> None:
-    address, token = hub.start_notebook(USER), hub.token_for(USER)
+@pytest.fixture(scope="module")
+def printed(hub: RunningHub) -> str:
+    """What a notebook has printed that has published a record and read it."""
+    address = hub.start_notebook(USER)
     with RemoteKernel(address, hub.browser(USER).make_token(), "streams.ipynb") as kernel:
-        assert kernel.execute(ROUND_TRIP, deadline=SECONDS) == "calls.first hello\n"
-    hub.start_worker(token, USER, "main-w0")
+        return kernel.execute(ROUND_TRIP, deadline=SECONDS)
+
+
+def test_a_notebook_publishes_and_reads_and_workers_get_nothing(hub: RunningHub, printed: str) -> None:
+    assert printed == "calls.first hello\n"
+    hub.start_worker(hub.token_for(USER), USER, "main-w0")
     assert streams_variables(hub, "") == VARIABLES
     assert streams_variables(hub, "main-w0") == set()
 
@@ -47,6 +53,7 @@ def streams_variables(hub: RunningHub, server: str) -> set[str]:
 
 # JupyterHub checks every 30 s whether its services run.
 @pytest.mark.release
+@pytest.mark.usefixtures("printed")
 async def test_the_hub_restarts_its_nats_server(hub: RunningHub) -> None:
     broker = hub_broker(hub.environment_of(USER, ""))
     killed = nats_servers(hub)

@@ -122,9 +122,10 @@ def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str 
         failures = [text for text in events if text.startswith(PULL_FAILED)]
         why = failures[-1] if failures else message or reason
         return (
-            f"The image {container['image']} is not available on its node: {why.rstrip('.')}. The administrator "
-            "must load it there or name an image in a registry (FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile), "
-            "with FARANDOLE_PULL_SECRETS if the registry requires a login."
+            f"The image {container['image']} is not available on its node: {why.rstrip('.')}. If you have named "
+            "it, check its name and its tag. The administrator must load it there or name an image in a registry "
+            "(FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile), with FARANDOLE_PULL_SECRETS if the registry "
+            "requires a login."
         )
     if reason in NO_CONTAINER:
         return (

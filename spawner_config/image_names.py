@@ -15,7 +15,7 @@ IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]*(/[A-Za-z0-9][A-Za-z0-9_.:@-]*)
 
 
 def is_admitted(image: str, patterns: Iterable[str]) -> bool:
-    """Return whether a text is the name of an image, and matches one of the patterns.
+    """Return whether ``image`` is a valid image name that matches one of the patterns.
 
     ``*`` does not match a slash, so that it does not admit other repositories.
     """

@@ -1,4 +1,4 @@
-"""The pattern of names that are inserted into a URL's path; it matches no encoded characters and no segment '..'."""
+"""The pattern for names in a URL's path. It excludes encoded characters and the segment '..'."""
 
 from __future__ import annotations
 

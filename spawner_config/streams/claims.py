@@ -35,7 +35,7 @@ REFUSED = ("$JS.API.ACCOUNT.PURGE.*", "$JS.API.STREAM.RESTORE.*")
 
 - The first one deletes the streams of any account, and should be for operators only, but NATS servers before 2.10.27
   answer all accounts (CVE-2025-30215). It also removes the files of all accounts if a consumer sends the request.
-- The second one writes to the disk without regard to the limit of the account.
+- The second one ignores the disk limit of the account.
 """
 
 
@@ -56,7 +56,7 @@ def operator_claims(keys: Keys) -> str:
 
 
 def system_account_claims(keys: Keys) -> str:
-    """Return the claims of the system account, which has no streams, and which serves no subject of `REFUSED`.
+    """Return the claims of the system account, which has no streams and blocks the subjects in `REFUSED`.
 
     Requests of all accounts to JetStream go through the system account, where its mapping applies to them, whether a
     client sends them or the server itself does, as an answer or by a consumer. Permissions apply to clients only.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 64 << 20
 """Memory for streams in memory, which no account may have; the server refuses 0."""
 DISK_BYTES = 1 << 60
-"""Disk space for all streams, which is more than any disk has.
+"""JetStream's limit on disk space, which is larger than any disk.
 
 The server reserves the limit of each account, even of those without streams, and gives no streams to accounts whose
 limit no longer fits. With the size of the disk, a hub would have streams for its first few users only.

@@ -56,13 +56,13 @@ def write_layout(image: ModelImage, path: Path, name: str) -> int:
 
 
 def _rename(new: Path, path: Path) -> None:
-    """Give a file its final name. Raises FileExistsError if another one has it."""
+    """Rename ``new`` to ``path``. Raises FileExistsError if ``path`` exists."""
     try:
         os.link(new, path)
     except FileExistsError:
         raise
     except OSError:
-        # Some file systems have no links, such as those of USB sticks.
+        # Some file systems, such as FAT, do not support hard links.
         path.touch(exist_ok=False)
         new.replace(path)
 

@@ -27,7 +27,7 @@ FAILURES = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""The statuses after which reading is repeated. A registry may answer 500 to a request that reads what another client
+"""The statuses after which a read is retried. A registry may answer 500 to a request that reads what another client
 writes at the same time."""
 PAUSES = (0.1, 0.3, 0.9)
 """The seconds before further attempts."""

@@ -50,7 +50,7 @@ def _without_login(url: str) -> str:
 
 
 def _reason(client: Client, problem: Exception) -> str:
-    """Return why a client has no connection. The error of a time limit has no text."""
+    """Return why a client is not connected. A TimeoutError has an empty message."""
     return str(client.last_error or problem) or "it does not answer"
 
 

@@ -15,6 +15,7 @@ from farandole.driver.cells.transfer import Pulls, pack, push
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.core.connect import connect
 from farandole.driver.core.status import ClusterStatus, status_of
+from farandole.driver.data.cluster_data import ClusterData
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
@@ -33,7 +34,7 @@ T = TypeVar("T")
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 
 
-class Cluster:
+class Cluster(ClusterData):
     """A user's workers and the ranks that run on them.
 
     - Create a cluster with `Cluster.start` or `Cluster.attach`. A ``with`` statement stops the cluster at the end.
@@ -336,6 +337,7 @@ class Cluster:
         try:
             for run_id in self.background:
                 self.stop_run(run_id)
+            self._end_engine()
             # The control service ends before the workers, so that no request from outside can start new workers.
             self._loop.call(self._control.end())
             self._loop.call(self._core.stop())
@@ -348,6 +350,7 @@ class Cluster:
         The worker of a local cluster is stopped.
         """
         try:
+            self._end_engine()
             self._loop.call(self._control.end())
             self._runner.let_go()
             self._loop.call(self._core.close())

@@ -15,6 +15,7 @@ from typing import Any
 
 from farandole.hyperparameters import Hyperparameter
 from farandole.ranks import context, run
+from farandole.ranks.data import engine
 from farandole.ranks.kernel import activity as activities
 from farandole.ranks.kernel import departures, exits, folders, interrupts, lean, numbering, script, transfer, widgets
 from farandole.ranks.metrics import reporter
@@ -93,6 +94,7 @@ def begin(
     If ``resume`` is not empty, it is the folder of the run to resume from. If ``lr_rule`` is not empty, the run is
     elastic. The hyper-parameters ``overrides`` take precedence over those of the cell.
     """
+    engine.current().training_begins()
     reporter.current().begin(run_id)
     run.current().begin(folder, resume, overrides)
     if lr_rule:
@@ -111,6 +113,7 @@ def end() -> None:
         run.current().end(failed=exits.cell_has_failed())
     finally:
         reporter.current().end()
+        engine.current().training_ends()
 
 
 def mark_world_broken(interrupted: bool = False) -> None:
@@ -244,3 +247,8 @@ def write_pieces(
 def finish_files(folder: str, files: list[tuple[str, str, int, int]], complete: list[str]) -> list[str | None]:
     """Give files that were received completely their names, and remove what cut copies of ``complete`` ones left."""
     return folders.finish(folder, files, complete)
+
+
+def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) -> str:
+    """Start this rank's Dask worker, and return its address. If it ``pauses``, it stands still during training cells."""
+    return engine.current().start(scheduler, security, pauses=pauses)

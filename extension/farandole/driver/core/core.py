@@ -7,15 +7,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from farandole.driver.core.guests import ElasticRun, RankService
 from farandole.driver.core.pool import WorkerHandle, WorkerPool, worker_name
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import Liveness
 from farandole.driver.kernels.replies import Reply, Sink
-from farandole.driver.kernels.router import MemberListener, MessageRouter
+from farandole.driver.kernels.router import MessageRouter
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.recovery.reattach import RunReader
@@ -32,22 +33,6 @@ RELEASE_SECONDS = 5.0
 """How many seconds an interrupt waits for the stopped cell to release the cluster."""
 BEGIN_SECONDS = 2.0
 """How many seconds an interrupt waits for a cell that is about to begin."""
-
-
-class ElasticRun(MemberListener, Protocol):
-    """The cell of an elastic run.
-
-    `farandole.driver.elastic` implements this protocol. The core cannot import that package, which imports the core.
-    """
-
-    async def run(self) -> list[Reply]:
-        """Execute the cell, and return its outcomes as `farandole.driver.elastic.agent.ElasticAgent.run` does."""
-
-    def stop(self) -> None:
-        """End the run at the user's request."""
-
-    async def scale(self, workers: int, progress: Progress) -> None:
-        """Start or stop workers until there are this many, while the run continues."""
 
 
 class ClusterCore:
@@ -72,6 +57,8 @@ class ClusterCore:
         # their collectives, and the ranks must not change while a cell is being prepared or executed.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
+        self.service: RankService | None = None
+        """What runs on the ranks beside cells, or None."""
         self._coming: Sequence[str] = ()
         self._starts: set[asyncio.Task[None]] = set()
 
@@ -311,6 +298,9 @@ class ClusterCore:
 
     async def drop(self, names: Sequence[str]) -> None:
         """Stop these workers and everything that is running on them."""
+        if self.service is not None:
+            going = [handle for handle in self.handles if handle.worker.name in names]
+            await self.service.leave([kernel for handle in going for kernel in handle.kernels])
         await self._pool.drop(names)
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
@@ -380,6 +370,8 @@ class ClusterCore:
         await self._preload(progress)
         each = [handle for handle in self.handles for _ in handle.kernels]
         await self._world.form([handle.worker for handle in each], [handle.info for handle in each])
+        if self.service is not None:
+            await self.service.join()
 
     async def _preload(self, progress: Progress) -> None:
         """Import the backend on the ranks. If Horovod is only the default and cannot be imported, use torch instead."""

@@ -184,3 +184,7 @@ def finish_files(
     folder: str, files: list[tuple[str, str, int, int]], complete: list[str]
 ) -> RankCall[list[str | None]]:
     return RankCall("finish_files", (folder, files, complete))
+
+
+def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) -> RankCall[str]:
+    return RankCall("start_data_worker", (scheduler, security, pauses))

@@ -1,0 +1,1 @@
+"""The Dask worker in the process of a rank."""

@@ -168,3 +168,7 @@ class RegistryDeniedError(RegistryError):
 
 class StreamError(FarandoleError):
     """Raised when a stream, or the server that has it, cannot be used. The message contains the reason."""
+
+
+class DaskError(FarandoleError):
+    """Raised when Dask cannot run on the ranks. The message contains the reason."""

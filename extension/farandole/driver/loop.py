@@ -16,9 +16,9 @@ T = TypeVar("T")
 class LoopThread:
     """One asyncio loop in a daemon thread. Synchronous code uses the loop only through `call`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "farandole-driver") -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="farandole-driver", daemon=True)
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def call(

@@ -28,15 +28,14 @@ from farandole.notebook.arguments import (
 from farandole.notebook.help import explained
 from farandole.notebook.script import split_line
 from farandole.notebook.show import RankPrinter
-from farandole.notebook.sinks.delivery import Tracker
-from farandole.notebook.sinks.mlflow import MLflowTracker, check_mlflow
-from farandole.notebook.sinks.wandb import PROJECT, WandbTracker, check_wandb
+from farandole.notebook.sinks.trackers import trackers_of
+from farandole.notebook.sinks.wandb import PROJECT
 from farandole.notebook.tensorboard import check_tensorboard
 from farandole.notebook.watcher import Watcher
 from farandole.runs.store import RunStore
 from farandole.suggestions import did_you_mean
 
-ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "put", "get", "interrupt")
+ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "put", "get", "dask", "interrupt")
 
 
 @magics_class
@@ -48,7 +47,7 @@ class FarandoleMagics(Magics):
     @magic_arguments()
     @argument(
         "action",
-        help="start, status, check, scale N, stop, attach [NAME], list, logs RANK, put DIR, get DIR or interrupt",
+        help="start, status, check, scale N, stop, attach [NAME], list, logs RANK, put DIR, get DIR, dask or interrupt",
     )
     @argument("value", nargs="?", help="the number of workers, the cluster's name, the rank or the folder")
     @argument("--workers", "-w", type=int, help="number of workers to start (default 2; 1 with --local)")
@@ -62,6 +61,7 @@ class FarandoleMagics(Magics):
     @argument("--batch", metavar="NAME", help="the ranks' variable with a batch for this model")
     @argument("--to", metavar="DIR", default="", help="the folder to copy to (default: one with the same name)")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
+    @argument("--pause-while-training", action="store_true", help="let Dask's tasks wait while a training cell runs")
     @argument("--hub", metavar="URL", help="start on this hub, after `farandole login URL` (default: the notebook's)")
     @argument("--local", action="store_true", help="start the ranks on this machine, without a hub")
     @argument("--help", "-h", action="store_true", help="explain the action, as `%%cluster start?` does")
@@ -134,7 +134,7 @@ class FarandoleMagics(Magics):
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
-        trackers = _trackers(options)
+        trackers = trackers_of(options)
         watcher = Watcher(tensorboard=options.tensorboard, trackers=trackers, lines=not options.detach)
         try:
             cluster.train(
@@ -337,6 +337,13 @@ class FarandoleMagics(Magics):
         """
         print(self._cluster().get(_folder(options), options.to))
 
+    def _dask(self, options: argparse.Namespace) -> Any:
+        """Start Dask on the ranks, and return its client: `client = %cluster dask`.
+
+        Options: --pause-while-training
+        """
+        return self._cluster().dask(pause_while_training=options.pause_while_training)
+
     def _interrupt(self, options: argparse.Namespace) -> None:
         """Stop the cell that the ranks are running."""
         self._named(options).interrupt()
@@ -379,15 +386,3 @@ def _folder(options: argparse.Namespace) -> str:
     if not options.value:
         raise UsageError(f"`%cluster {options.action}` needs a folder, such as `%cluster {options.action} data`")
     return str(options.value)
-
-
-def _trackers(options: argparse.Namespace) -> list[Tracker]:
-    """Return the experiment trackers that the options name. Raise UsageError if one of them cannot be used."""
-    found: list[Tracker] = []
-    if options.mlflow is not None:
-        check_mlflow()
-        found.append(MLflowTracker(options.mlflow))
-    if options.wandb is not None:
-        check_wandb()
-        found.append(WandbTracker(options.wandb))
-    return found

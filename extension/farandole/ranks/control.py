@@ -250,5 +250,5 @@ def finish_files(folder: str, files: list[tuple[str, str, int, int]], complete: 
 
 
 def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) -> str:
-    """Start this rank's Dask worker, and return its address. If it ``pauses``, it stands still during training cells."""
+    """Start this rank's Dask worker, and return its address. If it ``pauses``, it waits during training cells."""
     return engine.current().start(scheduler, security, pauses=pauses)

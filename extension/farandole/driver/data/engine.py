@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from distributed import Client, Scheduler, Security
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 JOIN_SECONDS = 90.0
 LEAVE_SECONDS = 60.0
+ACTIVE_SECONDS = 20.0
+"""Seconds between two requests to a rank whose Dask worker has tasks, so that its server does not count as idle."""
 ROLES = ("scheduler", "worker", "client")
 DASHBOARD = "127.0.0.1:0"
 """The address of the scheduler's HTTP server, with Dask's dashboard if bokeh is installed."""
@@ -42,8 +45,9 @@ class DataEngine:
         self._security = Security.temporary()
         # The notebook would show what the scheduler logs about each connection.
         logging.getLogger("distributed").setLevel(logging.WARNING)
-        self._loop = LoopThread()
+        self._loop = LoopThread("farandole-dask")
         self._scheduler: Scheduler | None = None
+        self._active: asyncio.Task[None] | None = None
         self._addresses: dict[RankKernel, str] = {}
 
     async def start(self) -> None:
@@ -60,13 +64,14 @@ class DataEngine:
             )
         self._scheduler = await self._there(_scheduler(self._security, self._own_address()))
         await self._join()
+        self._active = asyncio.create_task(self._stay_active())
 
     def client(self) -> Client:
         """Return a new client of this process, which becomes Dask's default."""
         return Client(self._scheduler.address, security=self._security, name=f"farandole-{self._core.name}")
 
     async def join(self) -> None:
-        """Start a Dask worker on each rank that has none. If that fails, only report it, because cells can still run."""
+        """Start a Dask worker on each rank that has none. Only report a failure, because cells can still run."""
         try:
             await self._join()
         except FarandoleError as exc:
@@ -75,11 +80,20 @@ class DataEngine:
     async def leave(self, kernels: Sequence[RankKernel]) -> None:
         """Copy the data of these ranks to other ranks, and end their Dask workers, because the ranks will stop."""
         going = [address for kernel in kernels if (address := self._addresses.pop(kernel, None))]
-        if going:
+        if not going:
+            return
+        try:
             await asyncio.wait_for(self._there(self._scheduler.retire_workers(going)), LEAVE_SECONDS)
+        except TimeoutError:
+            self._progress(
+                f"Dask has not copied all data of the ranks that stop within {LEAVE_SECONDS:.0f} seconds; it computes "
+                "what is lost again"
+            )
 
     async def close(self) -> None:
         """End the scheduler. The Dask workers end when they lose it."""
+        if self._active is not None:
+            self._active.cancel()
         if self._scheduler is not None:
             await self._there(self._scheduler.close())
         self._loop.close()
@@ -91,6 +105,17 @@ class DataEngine:
             call, what="starting Dask", timeout=JOIN_SECONDS, kernels=fresh, in_subshell=True
         )
         self._addresses |= dict(zip(fresh, found, strict=True))
+
+    async def _stay_active(self) -> None:
+        """Make a request to each rank whose Dask worker has tasks, again and again."""
+        while True:
+            await asyncio.sleep(ACTIVE_SECONDS)
+            working = await self._there(_working(self._scheduler))
+            kernels = [kernel for kernel, address in self._addresses.items() if address in working and kernel.alive]
+            with suppress(FarandoleError):
+                await self._core.group.control(
+                    rank_calls.clock(), what="Dask's tasks", timeout=ACTIVE_SECONDS, kernels=kernels, in_subshell=True
+                )
 
     def _own_address(self) -> str:
         """Return the address of this process that all workers reach."""
@@ -111,6 +136,10 @@ class DataEngine:
 
 async def _awaited(work: Awaitable[T]) -> T:
     return await work
+
+
+async def _working(scheduler: Scheduler) -> set[str]:
+    return {worker.address for worker in scheduler.workers.values() if worker.processing}
 
 
 async def _scheduler(security: Security, host: str) -> Scheduler:

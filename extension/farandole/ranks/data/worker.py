@@ -16,6 +16,7 @@ from distributed.comm import get_address_host
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.utils import get_ip
 
+from farandole.exceptions import DaskError
 from farandole.ranks import context
 from farandole.ranks.preflight.machine import memory
 from farandole.ranks.world.cores import threads
@@ -74,17 +75,24 @@ class DataWorker:
 
     def __init__(self, scheduler: str, security: dict[str, str]) -> None:
         self.executor = PausableThreadPoolExecutor(threads())
+        self._scheduler = scheduler
         self._security = Security(require_encryption=True, **security)
         self._worker: Future[Worker] = Future()
-        self._thread = threading.Thread(target=self._run, args=(scheduler,), name="farandole-dask-loop", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="farandole-dask-loop", daemon=True)
         self._thread.start()
 
     def address(self) -> str:
         """Wait until the worker has joined its scheduler, and return its address.
 
-        Raises OSError or TimeoutError if the scheduler cannot be reached.
+        Raises DaskError if the scheduler cannot be reached.
         """
-        return str(self._worker.result(START_SECONDS).address)
+        try:
+            return str(self._worker.result().address)
+        except (OSError, TimeoutError) as exc:
+            raise DaskError(
+                f"this rank cannot reach Dask's scheduler in the notebook at {self._scheduler} ({exc}); open the ports "
+                "between the machines of notebooks and workers"
+            ) from exc
 
     def close(self) -> None:
         """Leave the scheduler, and end the threads."""
@@ -93,18 +101,18 @@ class DataWorker:
             asyncio.run_coroutine_threadsafe(worker.close(executor_wait=False), self._loop)
         self._thread.join(CLOSE_SECONDS)
 
-    def _run(self, scheduler: str) -> None:
-        asyncio.run(self._serve(scheduler))
+    def _run(self) -> None:
+        asyncio.run(self._serve())
 
-    async def _serve(self, scheduler: str) -> None:
+    async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         # The cells of the rank would show what Dask logs about each connection.
         logging.getLogger("distributed").setLevel(logging.WARNING)
         try:
             with dask.config.set(CONFIG):
                 worker = await Worker(
-                    scheduler,
-                    host=get_ip(get_address_host(scheduler)),
+                    self._scheduler,
+                    host=get_ip(get_address_host(self._scheduler)),
                     name=f"{context.worker()}/{os.getpid()}",
                     nthreads=threads(),
                     executor=self.executor,
@@ -113,9 +121,9 @@ class DataWorker:
                     dashboard_address=LOOPBACK,
                     death_timeout=START_SECONDS,
                 )
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - `address` raises it in another thread
             self._worker.set_exception(exc)
-            raise
+            return
         self._worker.set_result(worker)
         await worker.finished()
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from farandole.exceptions import UsageError
-from farandole.notebook.magics import FarandoleMagics, _trackers
+from farandole.notebook.magics import FarandoleMagics
+from farandole.notebook.sinks.trackers import trackers_of
 from farandole.notebook.sinks import wandb as wandb_sink
 from farandole.notebook.sinks.delivery import Delivery
 from farandole.notebook.sinks.wandb import PROCESS, PROJECT, WandbTracker, check_wandb
@@ -201,7 +202,7 @@ def test_a_client_without_input_is_not_asked_for_a_key(monkeypatch, allowed):
 def test_the_option_names_the_project(monkeypatch, line, projects):
     monkeypatch.setitem(sys.modules, "wandb", Client())
     options = FarandoleMagics.distributed_train.parser.parse_argstring(line)
-    assert [tracker._project for tracker in _trackers(options)] == projects
+    assert [tracker._project for tracker in trackers_of(options)] == projects
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,19 @@ UNUSED = (
     "jupyterlab/tests",
     "onnx/backend/test",
     "kubernetes_asyncio/**/*.pyi",
+    "pyarrow/include",
+    "pyarrow/src",
+    "pyarrow/*flight*",
+    "pyarrow/_pyarrow_cpp_tests.*",
+    "pyarrow/_substrait.*",
+    # The modules load these libraries by their names with a version, libarrow_python.so.2600.
+    "pyarrow/libarrow_python*.so",
+    "pyarrow/libarrow_python*.so.*.*",
     "sqlalchemy/testing",
 )
 # These folders are kept, because other modules import from them.
 KEPT = ("numpy/_core/tests", "sklearn/utils/tests")
-SOURCES = ("*.a", "*.c", "*.cpp", "*.pyx", "*.map")
+SOURCES = ("*.a", "*.c", "*.cpp", "*.pxd", "*.pxi", "*.pyx", "*.map")
 # The client covers the whole Kubernetes API, but the hub's spawner uses only the core and networking APIs.
 KUBERNETES = "kubernetes_asyncio/client"
 KUBERNETES_KEPT = ("core_v1_api.py", "networking_v1_api.py")
@@ -44,6 +52,7 @@ STRIPPED = (
     "aiohttp/**/*.so",
     "multidict/*.so",
     "nacl/*.so",
+    "pyarrow/*.so*",
     "sqlalchemy/**/*.so",
     "yaml/*.so",
 )

@@ -70,7 +70,7 @@ from farandole.ranks.world.collectives import gather_bytes
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-data = torch.utils.data.TensorDataset(torch.arange({samples}), torch.randn({samples}, 4))
+data = {data}
 loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
 model, optimizer, loader = fd.prepare(model, optimizer, loader, sync={sync})
 state = fd.state(model, optimizer, loader, epoch=0, step=0, seen=b"")
@@ -106,14 +106,18 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 """
 
 
-def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before="", sync="'step'"):
+TENSORS = "torch.utils.data.TensorDataset(torch.arange({samples}), torch.randn({samples}, 4))"
+
+
+def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before="", sync="'step'", data=TENSORS):
     """Return an elastic cell.
 
     Each step begins with the statement ``fault``. For example, ``kill(RANK, STEP)`` kills a rank once and leaves a file
-    in ``folder``. The statements ``before`` run after the state has been created and before the training loop.
+    in ``folder``. The statements ``before`` run after the state has been created and before the training loop. An item
+    of the expression ``data`` is a pair of a number below ``samples`` and four numbers.
     """
-    options = {"epochs": epochs, "samples": samples, "every": every, "fault": fault, "before": before, "sync": sync}
-    return ELASTIC.format(folder=str(folder), **options)
+    options = {"epochs": epochs, "every": every, "fault": fault, "before": before, "sync": sync}
+    return ELASTIC.format(folder=str(folder), data=data.replace("{samples}", str(samples)), **options)
 
 
 CHECKPOINTS = "made = fd.checkpoint(state, every=10)"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from farandole import streams as streams
+    from farandole.datasets.dataset import dataset as dataset
     from farandole.driver.cluster import Cluster as Cluster
     from farandole.driver.endpoints.endpoint import Endpoint as Endpoint
     from farandole.driver.options import Elastic as Elastic
@@ -43,6 +44,7 @@ _HOMES = {
     "Endpoint": "farandole.driver.endpoints.endpoint",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
     "config": "farandole.ranks.metrics.config",
+    "dataset": "farandole.datasets.dataset",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
     "load_model": "farandole.models.load",

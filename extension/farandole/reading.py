@@ -205,6 +205,8 @@ VALID: dict[str, Callable[[Any], bool]] = {
     "count of ranks": lambda value: is_rank(value) or value == MOST_RANKS,
     "count of workers": is_rank,
     "ranks": _are_ranks,
+    "count": lambda value: type(value) is int and 0 <= value < 2**53,
+    "pause": lambda value: value in ("memory", "training"),
     "process": _is_process,
     "results": _are_results,
     "hyper-parameters": _are_hyperparameters,

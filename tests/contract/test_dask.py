@@ -14,6 +14,8 @@ import psutil
 import pytest
 from distributed import Client, Security, wait
 from farandole import Cluster
+from farandole.driver.control.mailbox import driver_statuses
+from farandole.driver.data.status import DaskStatus
 from farandole.exceptions import UsageError
 from farandole.runs.store import RunStore
 
@@ -58,6 +60,16 @@ def pids(cluster: Cluster) -> list[int]:
     return [found["pid"] for _, found in sorted(cluster.pull("pid").items())]
 
 
+def published(cluster: Cluster) -> DaskStatus:
+    """Return what the driver tells other processes about Dask."""
+    [driver] = driver_statuses(cluster._runner.store.folder)
+    return driver.dask or DaskStatus(tasks=0, done=0, failed=0, workers={})
+
+
+def pauses(cluster: Cluster) -> set[str | None]:
+    return {worker.paused for worker in published(cluster).workers.values()}
+
+
 def test_tasks_run_in_the_processes_of_the_ranks(cluster: Cluster, client: Client) -> None:
     assert processes(client) == set(pids(cluster))
     assert sum(client.gather(client.map(lambda number: number**2, range(100)))) == sum(n**2 for n in range(100))
@@ -81,9 +93,23 @@ def test_tasks_wait_while_a_training_cell_runs_if_the_user_says_so(tmp_path: Pat
         with pytest.raises(TimeoutError):
             future.result(timeout=1)
         assert not done.exists()
+        wait_until(lambda: pauses(cluster) == {"training"}, START_SECONDS)
         cluster.stop_run(run.id)
         future.result(timeout=START_SECONDS)
         assert done.exists()
+        wait_until(lambda: pauses(cluster) == {None}, START_SECONDS)
+
+
+def test_other_processes_see_the_tasks_and_their_results(cluster: Cluster, client: Client) -> None:
+    kept = client.map(lambda number: bytes([number]) * 1_000_000, range(20), pure=False)
+    wait_until(lambda: sum(one.memory for one in published(cluster).workers.values()) >= 20_000_000, START_SECONDS)
+    status = published(cluster)
+    assert list(status.workers) == list(cluster._core.workers)
+    assert (status.done, status.failed) == (status.tasks, 0)
+    assert sum(one.done for one in status.workers.values()) >= status.done >= len(kept)
+    failed = client.submit(divmod, 1, 0, pure=False)
+    wait_until(lambda: published(cluster).failed == 1, START_SECONDS)
+    assert failed.status == "error"
 
 
 def test_other_programs_cannot_connect(client: Client) -> None:

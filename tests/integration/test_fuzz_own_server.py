@@ -72,6 +72,7 @@ def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:
 DESK = {
     "cluster": "main", "local": True, "backend": "torch", "notebook": "", "kernel": "k", "busy": False, "driver": {},
     "since": 1.0, "workers": ["w"], "ranks": [["w", 0, True]], "runs": [], "wanted": None, "error": None,
+    "dask": {"tasks": 1, "done": 1, "failed": 0, "workers": {}},
 }  # fmt: skip
 JOURNAL = {
     "run": BAD, "kernel": "k", "rank": 0, "requests": {"m": "cell"}, "ended": 1.0, "led": False, "count": 1,

@@ -12,6 +12,7 @@ NAMES = [
     "Endpoint",
     "checkpoint",
     "config",
+    "dataset",
     "device",
     "elastic",
     "load_model",

@@ -26,6 +26,12 @@ HANDLED = "the code handles it"
 DAMAGED = "the panel and the notebook show it as the reason why they leave out a file or a run"
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
+    "extension/farandole/batches/columns.py": {"raise BatchError(": PART},
+    "extension/farandole/batches/results.py": {"raise StageError(": PART},
+    "extension/farandole/batches/stages.py": {"raise StageError(": PART, 'raise RankError(f"{name}': PASSED_ON},
+    "extension/farandole/datasets/columns.py": {"raise NoTensorError(": PART},
+    "extension/farandole/datasets/images.py": {"raise ValueError(": PART},
+    "extension/farandole/datasets/mapped.py": {"raise IndexError(": BUG},
     "extension/farandole/driver/cells/models.py": {"raise ModelError(error)": PASSED_ON},
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/cells/folder_ends.py": {"raise TransferError(str(exc))": PASSED_ON},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from farandole.driver.cells.runner import STOP_SECONDS, CellRunner
@@ -89,6 +90,7 @@ class ControlService:
             "runs": self._runner.going,
             "wanted": self.wanted,
             "error": self._error,
+            "dask": None if (service := core.service) is None else asdict(service.status),
         }
 
     async def _scale(self, request: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from farandole.driver.data.status import DaskStatus
 from farandole.driver.loop import in_thread
 from farandole.exceptions import DeadlineError, FarandoleError
 from farandole.reading import SMALL_JSON_BYTES, check_types, parse_json, read_bytes, read_json
@@ -146,6 +147,7 @@ class DriverStatus:
     - ``workers`` contains the names of the workers or, during a start, of the planned workers.
     - ``wanted`` is the requested number of workers while the cluster is being scaled, or None.
     - ``error`` is the reason why the last scale or stop failed, or None.
+    - ``dask`` is the status of Dask on the ranks, or None if it does not run.
     """
 
     folder: Path
@@ -162,6 +164,7 @@ class DriverStatus:
     runs: tuple[str, ...]
     wanted: int | None
     error: str | None
+    dask: DaskStatus | None
 
     @classmethod
     def read(cls, folder: Path) -> DriverStatus:
@@ -171,7 +174,8 @@ class DriverStatus:
         check_types(known, KINDS, STATUS_FILE)
         ranks = tuple((worker, rank, alive) for worker, rank, alive in record["ranks"])
         workers, runs = tuple(record["workers"]), tuple(record["runs"])
-        return cls(**{**known, "folder": folder, "ranks": ranks, "workers": workers, "runs": runs})
+        dask = None if known["dask"] is None else DaskStatus.read(known["dask"])
+        return cls(**{**known, "folder": folder, "ranks": ranks, "workers": workers, "runs": runs, "dask": dask})
 
 
 KINDS = {
@@ -184,6 +188,7 @@ KINDS = {
     "runs": "texts",
     "wanted": "count of workers or null",
     "error": "text or null",
+    "dask": "object or null",
 }
 """The types of the status values. Values that are not listed here are strings."""
 

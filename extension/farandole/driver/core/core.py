@@ -122,15 +122,18 @@ class ClusterCore:
             return
         async with self._cell:
             self.check_not_ended()
-            now = self._pool.names
-            if workers == len(now) or not wanted():
-                return
-            if workers < len(now):
-                await self.drop(now[workers:])
-            else:
-                await self.grow(workers - len(now), progress)
-            self._world.invalidate()
-            await self._reconcile(progress)
+            if workers != len(self._pool.names) and wanted():
+                await self.resize(workers, progress)
+
+    async def resize(self, workers: int, progress: Progress) -> None:
+        """Start or stop workers until there are this many. The caller must have reserved the cluster with `cell`."""
+        now = self._pool.names
+        if workers < len(now):
+            await self.drop(now[workers:])
+        elif workers > len(now):
+            await self.grow(workers - len(now), progress)
+        self._world.invalidate()
+        await self.reconcile(progress)
 
     def check_not_ended(self) -> None:
         """Raise `NoClusterError` if the cluster was stopped or is being stopped from outside, or did not start."""
@@ -170,7 +173,7 @@ class ClusterCore:
         async with self._cell:
             if backend is not None:
                 self.use(backend)
-            await self._reconcile(progress)
+            await self.reconcile(progress)
             yield
 
     async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
@@ -274,7 +277,8 @@ class ClusterCore:
             async with asyncio.timeout(RELEASE_SECONDS), self._cell:
                 pass
 
-    async def _reconcile(self, progress: Progress) -> None:
+    async def reconcile(self, progress: Progress) -> None:
+        """Replace lost ranks and workers, and form the world again if it has changed."""
         self.check_not_ended()
         # A rank with a broken connection may be dead, for example because the hub stopped its idle worker. Wait until
         # each connection is open again or the rank is known to be dead.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from farandole.driver.data.status import DaskStatus
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.kernels.router import MemberListener
@@ -26,6 +27,10 @@ class ElasticRun(MemberListener, Protocol):
 
 class RankService(Protocol):
     """What runs on the ranks beside cells, which `farandole.driver.data` implements."""
+
+    @property
+    def status(self) -> DaskStatus:
+        """Its latest status, without waiting for it."""
 
     async def join(self) -> None:
         """Start on the ranks that have become part of the world."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from farandole.driver.cells.relay import Watch
+from farandole.driver.cells.runner import CellRunner
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.loop import LoopThread
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from farandole.driver.data.engine import DataEngine
+    from farandole.driver.data.output import BatchOutput
 
 
 class ClusterData:
@@ -23,6 +28,7 @@ class ClusterData:
     _control: ControlService
     _loop: LoopThread
     _progress: Progress
+    _runner: CellRunner
     _engine: DataEngine | None = None
     _client: Client | None = None
 
@@ -59,6 +65,73 @@ class ClusterData:
             raise
         self._engine = self._core.service = engine
         return self._client
+
+    def map_batches(
+        self,
+        stages: Any,
+        source: Any,
+        to: str | Path,
+        *,
+        batch_size: int = 64,
+        part_rows: int | None = None,
+        on_error: str = "raise",
+        name: str | None = None,
+        watch: Watch | None = None,
+    ) -> BatchOutput:
+        """Compute results for all rows of a source on the ranks, and write them as Parquet files, which are its parts.
+
+        - Each rank computes one part at a time. The part of a lost rank is computed again, and the rank is replaced.
+        - A further call with the same arguments continues with the missing parts, also in a new kernel.
+        - The job is a run. It starts Dask on the ranks, and the cluster is busy until its end.
+
+        Args:
+            stages: functions of a batch, classes whose instances are called with a batch, or names of stored models
+                such as ``iris:3``. A batch is a dict with a list, an array or a tensor for each column.
+            source: a list of records, a dataset with ``__len__`` and ``__getitem__``, the path of a folder of files
+                or of a Parquet or Arrow file or a folder of them, or a Dask dataframe.
+            to: the output folder, which all workers must see.
+            batch_size: the number of rows of a batch.
+            part_rows: the number of rows of a part, or None for 1,000 or, for a very large source, more.
+            on_error: ``raise`` to end at the first record for which a stage fails, or ``skip`` to leave such records
+                out.
+            name: the name of the run.
+            watch: a function that is called with the run when it begins, and that returns another function, which
+                refreshes the display of the run. Without it, a line every few seconds shows the progress.
+
+        Raises:
+            UsageError: an argument is not valid, the source has no rows, the output folder has another job, or the
+                cluster is busy. Nothing was computed.
+            RankError: a stage failed, returned no batch, or ended its rank several times, or the job was stopped.
+                Parts that are complete are kept.
+            ModelError: there is no such model, or it has no example.
+        """
+        try:
+            from farandole.driver.cells.batch_run import BatchRun
+            from farandole.driver.cells.map_batches import BatchJob, output_of
+            from farandole.driver.data.plan import BatchPlan, BatchRequest
+        except ImportError as exc:
+            raise UsageError(
+                f"map_batches needs Dask and PyArrow ({exc}); run `pip install 'farandole[data]'`"
+            ) from exc
+        self._control.refuse_while_busy()
+        request = BatchRequest(
+            stages=stages,
+            source=source,
+            to=to,
+            batch_size=batch_size,
+            part_rows=part_rows,
+            on_error=on_error,
+            name=name,
+        )
+        plan = BatchPlan.of(request)
+        with closing(plan.open()) as folder:
+            if not folder.missing:
+                return output_of(folder, None)
+            client, engine = self.dask(), self._engine
+            assert engine is not None
+            run = BatchRun(self._core, self._runner.store, self._progress, watch)
+            job = BatchJob(self._core, engine, client, plan=plan, folder=folder, run=run)
+            return job.compute(self._loop, self._progress)
 
     def _end_engine(self) -> None:
         """End Dask on the ranks, if it runs."""

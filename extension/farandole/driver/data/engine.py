@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import dask
 from distributed import Client, Scheduler, Security
 
 from farandole.driver.core.core import ClusterCore
+from farandole.driver.data.monitor import TaskMonitor
+from farandole.driver.data.status import DaskStatus
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.loop import LoopThread
@@ -47,8 +51,14 @@ class DataEngine:
         logging.getLogger("distributed").setLevel(logging.WARNING)
         self._loop = LoopThread("farandole-dask")
         self._scheduler: Scheduler | None = None
+        self._monitor = TaskMonitor()
         self._active: asyncio.Task[None] | None = None
         self._addresses: dict[RankKernel, str] = {}
+
+    @property
+    def status(self) -> DaskStatus:
+        """Dask's tasks and data a second ago, or earlier if the scheduler is busy. Any thread may read this."""
+        return self._monitor.status
 
     async def start(self) -> None:
         """Start the scheduler, and a Dask worker on each rank.
@@ -62,7 +72,7 @@ class DataEngine:
                 "Dask needs connections from the workers to this process, which a hub does not pass on to another "
                 "machine; run the notebook on the hub."
             )
-        self._scheduler = await self._there(_scheduler(self._security, self._own_address()))
+        self._scheduler = await self._there(_scheduler(self._security, self._own_address(), self._monitor))
         await self._join()
         self._active = asyncio.create_task(self._stay_active())
 
@@ -90,6 +100,11 @@ class DataEngine:
                 "what is lost again"
             )
 
+    async def workers(self) -> dict[str, int]:
+        """Return the rank of each Dask worker that is connected, by its address."""
+        connected = await self._connected()
+        return {address: kernel.rank for kernel, address in self._addresses.items() if address in connected}
+
     async def close(self) -> None:
         """End the scheduler. The Dask workers end when they lose it."""
         if self._active is not None:
@@ -99,12 +114,19 @@ class DataEngine:
         self._loop.close()
 
     async def _join(self) -> None:
-        fresh = [kernel for kernel in self._core.group.kernels if kernel not in self._addresses and kernel.alive]
+        connected = await self._connected()
+        joined = {kernel for kernel, address in self._addresses.items() if address in connected}
+        fresh = [kernel for kernel in self._core.group.kernels if kernel not in joined and kernel.alive]
+        if not fresh:
+            return
         call = rank_calls.start_data_worker(self._scheduler.address, _credentials(self._security), self._pauses)
         found = await self._core.group.control(
             call, what="starting Dask", timeout=JOIN_SECONDS, kernels=fresh, in_subshell=True
         )
         self._addresses |= dict(zip(fresh, found, strict=True))
+
+    async def _connected(self) -> set[str]:
+        return await self._there(_connected(self._scheduler))
 
     async def _stay_active(self) -> None:
         """Make a request to each rank whose Dask worker has tasks, again and again."""
@@ -138,12 +160,19 @@ async def _awaited(work: Awaitable[T]) -> T:
     return await work
 
 
+async def _connected(scheduler: Scheduler) -> set[str]:
+    return set(scheduler.workers)
+
+
 async def _working(scheduler: Scheduler) -> set[str]:
     return {worker.address for worker in scheduler.workers.values() if worker.processing}
 
 
-async def _scheduler(security: Security, host: str) -> Scheduler:
-    return await Scheduler(protocol="tls", host=host, security=security, dashboard_address=DASHBOARD)
+async def _scheduler(security: Security, host: str, monitor: TaskMonitor) -> Scheduler:
+    if "JUPYTERHUB_SERVICE_PREFIX" in os.environ:
+        # The dashboard is on the loopback interface. jupyter-server-proxy brings it to the user's browser.
+        dask.config.set({"distributed.dashboard.link": "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"})
+    return await Scheduler(protocol="tls", host=host, security=security, dashboard_address=DASHBOARD, plugins=[monitor])
 
 
 def _credentials(security: Security) -> dict[str, Any]:

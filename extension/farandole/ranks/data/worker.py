@@ -44,6 +44,11 @@ class PausableThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]  # d
         self._open = threading.Event()
         self._open.set()
 
+    @property
+    def paused(self) -> bool:
+        """Whether tasks wait until `resume` is called."""
+        return not self._open.is_set()
+
     def pause(self) -> None:
         """Begin no further task. Tasks that are running continue."""
         self._open.clear()
@@ -124,6 +129,8 @@ class DataWorker:
         except BaseException as exc:  # noqa: BLE001 - `address` raises it in another thread
             self._worker.set_exception(exc)
             return
+        # Heartbeats bring this to the scheduler, where the driver's `TaskMonitor` reads it and the worker's name.
+        worker.metrics["farandole_paused"] = lambda _: self.executor.paused
         self._worker.set_result(worker)
         await worker.finished()
 

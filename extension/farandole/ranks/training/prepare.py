@@ -41,7 +41,9 @@ def prepare(
     Args:
         model (torch.nn.Module, optional): the model.
         optimizer (torch.optim.Optimizer, optional): the optimizer for this model's parameters.
-        loader (torch.utils.data.DataLoader, optional): a loader with batches from a map-style dataset.
+        loader (torch.utils.data.DataLoader, optional): a loader with batches. If its dataset is an IterableDataset,
+            each rank reads the whole stream, which must be the same on all ranks, and keeps its share of each batch. To
+            resume in the middle of an epoch, each rank reads the stream again and skips the samples that were used.
         batch_size (str): with ``"global"``, the loader's batch size is the number of samples on all ranks together, so
             that training gives the same result on any number of ranks. With ``"per_rank"``, it is the number of samples
             on each rank, as in the examples of Horovod and torch, so that the batch grows with the world.
@@ -57,7 +59,7 @@ def prepare(
     Raises:
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
-    from farandole.ranks.training import arguments, parallel, shard
+    from farandole.ranks.training import arguments, iterable, parallel
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
@@ -74,5 +76,5 @@ def prepare(
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
     if loader is not None:
-        loader = shard.ShardedLoader(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight)
+        loader = iterable.sharded(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight)
     return model, optimizer, loader

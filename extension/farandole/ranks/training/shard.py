@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from farandole.exceptions import UsageError
@@ -16,6 +16,8 @@ from farandole.ranks.rng import seeded
 from farandole.ranks.training.sync import attached
 
 Indices = list[Any]
+LoadedShare = tuple[float, int, Any]
+"""The weight and the end of a `Share`, and its batch."""
 LOADER_OPTIONS = (
     *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
     *("prefetch_factor", "persistent_workers"),
@@ -86,7 +88,7 @@ class ShardedLoader:
         self._per_rank = per_rank
         self._weight = weight
         self._sampler = ShardSampler()
-        self._loader = _rebuild(loader, self._sampler)
+        self._loader = self._rebuilt()
 
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next iteration. A restored position within that epoch is kept."""
@@ -119,15 +121,14 @@ class ShardedLoader:
         # because the traceback of an exception keeps it alive. By then, another iteration may be running, or the
         # position may have been restored.
         self._running = this = object()
-        shares = self._shares(self.epoch, self._used)
-        batches = self._start(shares)
+        loaded = self._loaded()
         device, begun = context.device(), time.perf_counter()
         try:
-            for share, batch in zip(shares, batches, strict=True):
+            for weight, end, batch in loaded:
                 if self._running is not this:
                     return
-                self._used = share.end
-                self._set_weight(share.weight)
+                self._used = end
+                self._set_weight(weight)
                 yield to_device(batch, device)
             if self._running is this and self._weight is not None:
                 attached.average_all(since=begun)
@@ -145,6 +146,17 @@ class ShardedLoader:
     def _set_weight(self, weight: float) -> None:
         if self._weight is not None:
             self._weight.set(weight)
+
+    def _rebuilt(self) -> DataLoader[Any]:
+        """Return a DataLoader for this rank's shares. Raises UsageError if that is not possible."""
+        options = {name: getattr(self.source, name) for name in LOADER_OPTIONS}
+        return DataLoader(self.dataset, batch_sampler=self._sampler, **options)
+
+    def _loaded(self) -> Iterator[LoadedShare]:
+        """Start loading what is left of the epoch."""
+        shares = self._shares(self.epoch, self._used)
+        batches = self._start(shares)
+        return ((share.weight, share.end, batch) for share, batch in zip(shares, batches, strict=True))
 
     def _start(self, shares: list[Share]) -> Iterator[Any]:
         """Start loading the batches of ``shares``.
@@ -236,18 +248,9 @@ def _check(loader: Any) -> None:
             f"fd.prepare: the loader is a {type(loader).__name__}; pass a torch.utils.data.DataLoader, "
             f"e.g. DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)."
         )
-    if isinstance(loader.dataset, IterableDataset):
-        raise UsageError(
-            "fd.prepare: an IterableDataset has no index to shard; in its __iter__, yield every fd.size()-th item "
-            "from the fd.rank()-th on, and prepare only the model and the optimizer: fd.prepare(model, optimizer)."
-        )
     if loader.batch_sampler is None:
         raise UsageError("fd.prepare: a DataLoader with batch_size=None has no batches; give it a batch_size.")
     if isinstance(getattr(loader.batch_sampler, "sampler", None), DistributedSampler):
         raise UsageError(
             "fd.prepare: the loader has a DistributedSampler; remove it, because fd.prepare shards the data."
         )
-
-
-def _rebuild(loader: DataLoader[Any], sampler: ShardSampler) -> DataLoader[Any]:
-    return DataLoader(loader.dataset, batch_sampler=sampler, **{name: getattr(loader, name) for name in LOADER_OPTIONS})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias, cast
 
 from farandole.driver.control.mailbox import DriverStatus
+from farandole.driver.data.status import DaskStatus
 from farandole.driver.workers.source import WORKER_NAME
 from farandole.driver.workers.worker import WorkerInfo, WorkerLook, WorkerOptions
 from farandole.server.panel import wire
@@ -128,6 +129,7 @@ def cluster(snapshot: Snapshot, name: str, notebook: Callable[[str], str]) -> wi
         "wanted": action.wanted or (status.wanted if status else None),
         "workers": workers,
         "lead": None if status is None else _lead(status, notebook),
+        "dask": None if status is None or status.dask is None else _progress(status.dask),
         "runs": sorted(snapshot.active_runs(name)),
     }
 
@@ -166,6 +168,10 @@ def _lead(status: DriverStatus, notebook: Callable[[str], str]) -> wire.Lead:
     return {"notebook": notebook(status.notebook), "kernel": status.kernel, "host": host, "busy": status.busy}
 
 
+def _progress(dask: DaskStatus) -> wire.DaskProgress:
+    return {"tasks": dask.tasks, "done": dask.done, "failed": dask.failed}
+
+
 def _worker(snapshot: Snapshot, name: str, status: DriverStatus | None) -> wire.Worker:
     server, answer = snapshot.servers.get(name, {}), snapshot.answers.get(name)
     event = snapshot.progress.get(name, {}) if worker_state(server) == "starting" else {}
@@ -185,7 +191,13 @@ def _worker(snapshot: Snapshot, name: str, status: DriverStatus | None) -> wire.
         "idle_until": _idle_until(info, answer.time) if info and answer else None,
         "url": server.get("url"),
         "usage": used,  # type: ignore[typeddict-item] # a test compares the two types
+        "dask": _dask(status, name),
     }
+
+
+def _dask(status: DriverStatus | None, name: str) -> wire.DaskWorker | None:
+    found = status.dask.workers.get(name) if status is not None and status.dask is not None else None
+    return None if found is None else cast("wire.DaskWorker", asdict(found))
 
 
 def worker_state(server: Server) -> wire.WorkerState:

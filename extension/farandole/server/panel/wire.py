@@ -53,12 +53,31 @@ class Rank(TypedDict):
     alive: bool
 
 
+class DaskWorker(TypedDict):
+    """The tasks and the results of Dask on the ranks of a worker.
+
+    - ``done`` counts the tasks since the start of Dask. ``waiting`` tasks are assigned to the worker.
+    - ``memory`` and ``spilled`` are the bytes of results in memory and on disk.
+    - While the worker is ``paused``, it begins no task: too little ``memory`` is left, or a ``training`` cell runs. For
+      training, ``running`` is 0, although tasks that have begun continue.
+    """
+
+    running: int
+    waiting: int
+    done: int
+    memory: int
+    memory_limit: int
+    spilled: int
+    paused: Literal["memory", "training"] | None
+
+
 class Worker(TypedDict):
     """A worker of a cluster.
 
     During a start, ``percent``, ``message`` and ``queue`` (the position in the queue for GPUs) are from the hub's last
     progress event. ``slots`` is the maximum number of ranks, and ``ranks`` is empty if the cluster has no driver. The
-    hub stops a worker that is not ``busy`` at the time ``idle_until``. ``url`` is a path on the hub.
+    hub stops a worker that is not ``busy`` at the time ``idle_until``. ``url`` is a path on the hub. ``dask`` is null
+    while Dask does not run on its ranks.
     """
 
     name: str
@@ -74,6 +93,7 @@ class Worker(TypedDict):
     idle_until: float | None
     url: str | None
     usage: Usage | None
+    dask: DaskWorker | None
 
 
 class Lead(TypedDict):
@@ -85,12 +105,23 @@ class Lead(TypedDict):
     busy: bool
 
 
+class DaskProgress(TypedDict):
+    """How many of Dask's ``tasks`` on a cluster are ``done`` or have ``failed``.
+
+    If new tasks come after all others have ended, only the new ones count.
+    """
+
+    tasks: int
+    done: int
+    failed: int
+
+
 class Cluster(TypedDict):
     """A cluster. If the start fails, the cluster is listed with the reason in ``error`` until the user dismisses it.
 
     ``wanted`` is the requested number of workers until the cluster has that many. ``notice`` is a message about a delay
     or dead ranks. ``local`` is true if the cluster has no hub and ends with the kernel that leads it. ``size`` is the
-    number of ranks, and ``runs`` contains the ids of the active runs.
+    number of ranks, and ``runs`` contains the ids of the active runs. ``dask`` is null while Dask does not run.
     """
 
     name: str
@@ -104,6 +135,7 @@ class Cluster(TypedDict):
     wanted: int | None
     workers: list[Worker]
     lead: Lead | None
+    dask: DaskProgress | None
     runs: list[str]
 
 

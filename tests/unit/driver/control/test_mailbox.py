@@ -12,6 +12,7 @@ import pytest
 from farandole.driver.control import mailbox
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.control.mailbox import MAILBOXES, Mailbox, ask, driver_statuses
+from farandole.driver.data.status import DaskStatus, DaskWorker
 from farandole.exceptions import ClusterExistsError, DeadlineError, FarandoleError, NoClusterError
 from farandole.runs.folder import this_process
 from farandole.runs.origin import Origin
@@ -26,6 +27,7 @@ class Core:
     """A fake of a cluster's core with the attributes that the mailbox uses. It has one worker with one rank."""
 
     name, backend, ended, busy = "c", "torch", "", False
+    service = None
 
     def __init__(self):
         self.kernel = SimpleNamespace(rank=0, alive=True)
@@ -96,6 +98,17 @@ async def test_the_status_file_describes_the_cluster(core):
         core.kernel.alive = False
         core.training.going = ["r"]
         await sign(lambda now: now.ranks == (("c-w0", 0, False),) and now.runs == ("r",))
+
+
+async def test_the_status_of_dask_is_published_while_it_runs(core):
+    worker = DaskWorker(running=1, waiting=2, done=3, memory=4, memory_limit=5, spilled=6, paused=None)
+    status = DaskStatus(tasks=7, done=3, failed=1, workers={"c-w0": worker})
+    async with led(core) as sign:
+        assert (await sign()).dask is None
+        core.service = SimpleNamespace(status=status)
+        assert (await sign(lambda now: now.dask)).dask == status
+        core.service = None
+        await sign(lambda now: now.dask is None)
 
 
 async def test_the_wanted_size_is_shown_until_scaling_is_done(core):

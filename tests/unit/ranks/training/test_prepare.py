@@ -11,7 +11,7 @@ from farandole.ranks.training.parallel import GradientWeight
 from farandole.ranks.training.prepare import prepare
 from farandole.ranks.training.shard import ShardedLoader, Share, merge, to_device
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 
@@ -175,16 +175,10 @@ def test_nested_batches_move_and_keep_their_type() -> None:
     assert moved.meta["y"][1] == "text"
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: [1, 2], "is a list; pass a torch.utils.data.DataLoader"),
-        (lambda: DataLoader(Stream(), 2), r"IterableDataset.*fd.rank\(\)"),
         (lambda: DataLoader(_numbers(3), batch_size=None), "batch_size=None"),
         (
             lambda: DataLoader(_numbers(3), sampler=DistributedSampler(range(3), 1, 0)),

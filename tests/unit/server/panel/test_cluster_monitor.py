@@ -69,6 +69,7 @@ def driver_status(*runs, local=False):
         runs=runs,
         wanted=None,
         error=None,
+        dask=None,
     )
 
 

@@ -317,6 +317,20 @@ async def test_a_dead_rank_is_marked(server, hub, tmp_path):
         assert main["notice"] == "rank 1 is dead; the next cell starts it again"
 
 
+async def test_the_tasks_and_the_memory_of_dask_are_known_by_worker(server, hub, tmp_path):
+    hub.has("main-w0")
+    hub.has("main-w1")
+    worker = {"running": 1, "waiting": 2, "done": 3, "memory": 4, "memory_limit": 5, "spilled": 6, "paused": "training"}
+    progress = {"tasks": 7, "done": 3, "failed": 1}
+    async with Driver(tmp_path / "runs", dask={**progress, "workers": {"main-w0": worker, "gone": worker}}):
+        main = await until_there(server, lambda found: found)
+        assert misfit(main, wire.Cluster) is None
+        assert main["dask"] == progress
+        assert [one["dask"] for one in main["workers"]] == [worker, None]
+    main = await until_there(server, lambda found: found["lead"] is None)
+    assert (main["dask"], main["workers"][0]["dask"]) == (None, None)
+
+
 async def test_several_dead_ranks_are_in_the_plural(server, hub, tmp_path):
     hub.has("main-w0")
     async with Driver(tmp_path / "runs", ranks=[("main-w0", 0, False), ("main-w0", 1, False)]):

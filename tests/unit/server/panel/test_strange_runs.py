@@ -272,6 +272,9 @@ async def test_a_strange_status_of_a_driver_stops_no_update_of_the_panel(server,
         {"workers": [{}]},
         {"runs": 5},
         {"wanted": "2"},
+        {"dask": 5},
+        {"dask": {}},
+        {"dask": {"tasks": 1, "done": 1, "failed": 0, "workers": {"w": 5}}},
     ],
 )
 async def test_a_status_of_wrong_types_stops_no_update_of_the_panel(server, runs, changes):

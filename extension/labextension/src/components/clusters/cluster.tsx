@@ -9,6 +9,7 @@ import { count } from "../../state/forms";
 import type { Cluster } from "../../wire";
 import { usePanelContext } from "../context";
 import { Note, Status } from "../parts";
+import { DaskLine } from "./dask";
 import { WorkerItem } from "./worker";
 
 /** If a cluster has more workers than this, each worker is collapsed to one line until the user expands it. */
@@ -23,6 +24,7 @@ export function ClusterCard({ cluster }: { cluster: Cluster }): JSX.Element {
         <Status of={shownState(cluster)} />
       </div>
       <Facts cluster={cluster} />
+      {cluster.dask && <DaskLine cluster={cluster} dask={cluster.dask} />}
       {cluster.error && <Note error>{cluster.error}</Note>}
       {cluster.notice && <Note info={!hasRanks(cluster, false)}>{cluster.notice}</Note>}
       <Buttons cluster={cluster} />

@@ -7,6 +7,7 @@ import type { GpuUsage, Usage, Worker } from "../../wire";
 import { usePanelContext } from "../context";
 import { LogView } from "../log";
 import { Meter, Note, Progress, Status, Toggle } from "../parts";
+import { DaskView } from "./dask";
 
 /** A worker. If `brief` is true, its resource usage and its log are hidden until the user expands the item. */
 export function WorkerItem({ worker, brief }: { worker: Worker; brief: boolean }): JSX.Element {
@@ -27,6 +28,7 @@ export function WorkerItem({ worker, brief }: { worker: Worker; brief: boolean }
       </div>
       {worker.state === "starting" && <Starting worker={worker} />}
       {whole && worker.usage && <UsageView usage={worker.usage} />}
+      {whole && worker.dask && <DaskView name={worker.name} dask={worker.dask} />}
       {whole && <IdleAndLog worker={worker} />}
     </li>
   );

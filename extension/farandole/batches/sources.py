@@ -1,0 +1,173 @@
+"""The sources of batches. A rank reads the rows of a source by their numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from farandole.batches.columns import Batch, collate, of_table, shown
+
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
+"""The suffixes of files in the format of Arrow IPC files, which is also that of Feather, version 2."""
+
+
+class Source(Protocol):
+    """The rows of a job, or those of one part. It is pickled for the ranks."""
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return the rows from ``start`` to before ``stop``. There is at least one. Raises any error."""
+
+    def label(self, row: int) -> str:
+        """Return a short text that tells a user which row this is. Raises any error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """Some records of a list, of which the first has the number ``first``."""
+
+    records: Sequence[Any]
+    first: int = 0
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows."""
+        return collate(self.records[start - self.first : stop - self.first])
+
+    def label(self, row: int) -> str:
+        """Return the record."""
+        return shown(self.records[row - self.first])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapDataset:
+    """A dataset with ``__getitem__`` or, for many rows at once, ``__getitems__``, as those of PyTorch."""
+
+    dataset: Any
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows."""
+        rows = list(range(start, stop))
+        if hasattr(self.dataset, "__getitems__"):
+            return collate(self.dataset.__getitems__(rows))
+        return collate([self.dataset[row] for row in rows])
+
+    def label(self, row: int) -> str:
+        """Return the sample."""
+        return shown(self.dataset[row])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """The files of a folder. Their paths are relative to the folder."""
+
+    folder: Path
+    paths: Sequence[str]
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return the paths and the contents of files."""
+        paths = list(self.paths[start:stop])
+        return {"path": paths, "bytes": [(self.folder / path).read_bytes() for path in paths]}
+
+    def label(self, row: int) -> str:
+        """Return the path."""
+        return shown({"path": self.paths[row]})
+
+
+class Tables(ABC):
+    """Rows of Arrow tables."""
+
+    @abstractmethod
+    def _rows(self, start: int, stop: int) -> pa.Table:
+        """Return rows as a table."""
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows."""
+        return of_table(self._rows(start, stop))
+
+    def label(self, row: int) -> str:
+        """Return the values of the row."""
+        return shown(self._rows(row, row + 1).to_pylist()[0])
+
+
+class Frame(Tables):
+    """A partition of a Dask dataframe. Rows are counted from its first one."""
+
+    def __init__(self, frame: Any) -> None:
+        self._table = pa.Table.from_pandas(frame, preserve_index=False)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def _rows(self, start: int, stop: int) -> pa.Table:
+        return self._table.slice(start, stop - start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A row group of a Parquet file, or a record batch of an Arrow file, and the number of its rows."""
+
+    file: Path
+    place: int
+    rows: int
+
+    def load(self) -> pa.Table:
+        """Return the rows. Those of an uncompressed Arrow file are not read before they are used."""
+        if self.file.suffix.lower() in ARROW:
+            return pa.Table.from_batches([_open_arrow(self.file).get_batch(self.place)])
+        with pq.ParquetFile(self.file) as opened:
+            return opened.read_row_group(self.place)
+
+
+class TableFiles(Tables):
+    """The rows of Parquet or Arrow files."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._groups = groups
+        self._edges = [0, *accumulate(group.rows for group in groups)]
+        self._last: tuple[int, pa.Table] | None = None
+        """The group that was read last. The next batch, and often the next part, is in the same one."""
+
+    def __len__(self) -> int:
+        return self._edges[-1]
+
+    def _rows(self, start: int, stop: int) -> pa.Table:
+        found, first = [], bisect_right(self._edges, start) - 1
+        for place, (begin, end) in enumerate(pairwise(self._edges[first:]), first):
+            if begin >= stop:
+                break
+            cut = max(start, begin)
+            found.append(self._loaded(place).slice(cut - begin, min(stop, end) - cut))
+        return pa.concat_tables(found)
+
+    def _loaded(self, place: int) -> pa.Table:
+        if self._last is None or self._last[0] != place:
+            self._last = place, self._groups[place].load()
+        return self._last[1]
+
+
+def groups_of(file: Path) -> tuple[pa.Schema, list[Group]]:
+    """Return the schema and the groups of a Parquet or Arrow file. Raises OSError, or an error of pyarrow."""
+    if file.suffix.lower() in ARROW:
+        opened = _open_arrow(file)
+        sizes = [opened.get_batch(place).num_rows for place in range(opened.num_record_batches)]
+        return opened.schema, _groups(file, sizes)
+    with pq.ParquetFile(file) as parquet:
+        about = parquet.metadata
+        sizes = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
+        return parquet.schema_arrow, _groups(file, sizes)
+
+
+def _groups(file: Path, sizes: Sequence[int]) -> list[Group]:
+    return [Group(file=file, place=place, rows=rows) for place, rows in enumerate(sizes) if rows]
+
+
+def _open_arrow(file: Path) -> pa.RecordBatchFileReader:
+    return pa.ipc.open_file(pa.memory_map(str(file)))

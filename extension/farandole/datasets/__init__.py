@@ -1,0 +1,1 @@
+"""``fd.dataset``: tables on disk as data sets of PyTorch. The folder also has the data sets of the notebooks."""

@@ -1,0 +1,156 @@
+"""Computes a job of `Cluster.map_batches` on the ranks of a cluster."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from farandole.batches.parts import Part, PartResult
+from farandole.driver.cells.batch_run import BatchRun
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.data.dispatcher import Dispatcher
+from farandole.driver.data.engine import DataEngine
+from farandole.driver.data.manifest import OutputFolder
+from farandole.driver.data.output import BatchOutput
+from farandole.driver.data.plan import BatchPlan
+from farandole.driver.data.rank_keeper import RankKeeper
+from farandole.driver.loop import LoopThread, in_thread
+from farandole.driver.workers.worker import Progress
+from farandole.exceptions import FarandoleError, RankError
+from farandole.runs.run import Run
+
+
+class BatchJob:
+    """Computes the parts that are missing.
+
+    - The thread that calls `compute` sends the parts to the ranks and takes their results.
+    - The core's event loop looks after the ranks. The cluster is reserved as for a cell.
+    """
+
+    def __init__(
+        self,
+        core: ClusterCore,
+        engine: DataEngine,
+        client: Client,
+        *,
+        plan: BatchPlan,
+        folder: OutputFolder,
+        run: BatchRun,
+    ) -> None:
+        self._core = core
+        self._plan = plan
+        self._folder = folder
+        self._run = run
+        self._wake = threading.Event()
+        self._keeper = RankKeeper(core, engine, run.callbacks(), self._set_workers)
+        self._dispatcher = Dispatcher(
+            client,
+            plan.spec(),
+            folder.missing,
+            payload=plan.input.payload,
+            target=folder.temporary,
+            on_done=self._add,
+            wake=self._wake,
+        )
+        self._begun = False
+        self._error: FarandoleError | None = None
+
+    def compute(self, loop: LoopThread, progress: Progress) -> BatchOutput:
+        """Compute the missing parts, and return the output.
+
+        Raises:
+            RankError: a stage failed, a part ended its ranks, or the user stopped the job. Complete parts are kept.
+            UsageError: the output folder cannot be written.
+        """
+        end = partial(loop.loop.call_soon_threadsafe, self._keeper.end)
+        work, pump = self._work(progress), partial(self._pump, end)
+        try:
+            with _quiet_scheduler():
+                loop.call(work, on_interrupt=self._core.interrupt, pump=pump, wake=self._wake)
+            self._raise_if_incomplete()
+            self._folder.finish()
+        except BaseException as exc:
+            self._fail(exc)
+            raise
+        finally:
+            self._dispatcher.close()
+        self._run.finish(self._folder)
+        return output_of(self._folder, self._run.run)
+
+    async def _work(self, progress: Progress) -> None:
+        async with self._core.cell(progress):
+            run = await in_thread(partial(self._run.create, self._plan))
+            self._core.router.runs[run.id] = run
+            await self._core.lead(self._keeper)
+
+    def _pump(self, end: Callable[[], Any]) -> None:
+        """Take parts from the ranks and give them new ones. Call ``end`` after the last part, or after an error."""
+        if self._run.run is None or self._is_over:
+            return
+        if not self._begun:
+            self._begun = True
+            self._run.begin_progress(self._run.run, self._folder)
+        try:
+            self._dispatcher.advance()
+        except FarandoleError as exc:
+            self._error = exc
+        if self._is_over:
+            end()
+        self._run.show()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or self._dispatcher.done
+
+    def _add(self, part: Part, result: PartResult, target: Path, rank: int) -> None:
+        self._folder.add(part, result, target)
+        self._run.add(rank, result)
+
+    def _set_workers(self, workers: Mapping[str, int]) -> None:
+        """Set the Dask workers, on the event loop."""
+        changed = workers != self._dispatcher.workers
+        self._dispatcher.workers = workers
+        self._run.show_ranks()
+        if changed:
+            self._wake.set()
+
+    def _raise_if_incomplete(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._keeper.stopped:
+            raise RankError(
+                "the job was stopped. Its complete parts are kept, and map_batches continues if you call it again with "
+                "the same arguments"
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        with suppress(OSError):
+            self._folder.write()
+        stopped = isinstance(error, KeyboardInterrupt) or (self._error is None and self._keeper.stopped)
+        self._run.fail(error, stopped=stopped)
+
+
+def output_of(folder: OutputFolder, run: Run | None) -> BatchOutput:
+    """Return the output of a job whose parts are all complete."""
+    return BatchOutput(
+        folder=folder.folder, parts=tuple(folder.files), rows=folder.rows, skipped=tuple(folder.skipped), run=run
+    )
+
+
+@contextmanager
+def _quiet_scheduler() -> Iterator[None]:
+    """Do not show that Dask has lost the stages of a lost rank. A notice of the run says that the rank is lost."""
+    logger = logging.getLogger("distributed.scheduler")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,156 @@
+"""Digests of functions, classes and values that are equal in each process, unlike those of pickles.
+
+- The digest of a function or a class of the notebook covers its bytecode, defaults, closure, and the values of the
+  notebook that it uses. It leaves out the names and lines of files, so that a cell has the same digest in a new kernel.
+- That of a function of a package covers its bytecode only, and that of a class of a package its name only.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+PLAIN = (bool, int, float, complex, str, type(None), type(...))
+WITHOUT_MEANING = frozenset(
+    {"__dict__", "__doc__", "__firstlineno__", "__module__", "__static_attributes__", "__weakref__", "_abc_impl"}
+)
+"""Attributes of a class that do not change what it computes, or that have the position of its code."""
+DESCRIPTORS = (property, staticmethod, classmethod)
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 digest of a value. Raises the errors of pickle for an object that cannot be pickled."""
+    return _Digest().of(value)
+
+
+class _Digest:
+    """Computes one digest."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        """The ids of the objects that contain the current one, which may refer to them, and their levels."""
+
+    def of(self, value: Any) -> str:
+        if id(value) in self._open:
+            return _hashed([f"level {self._open[id(value)]}"])
+        self._open[id(value)] = len(self._open)
+        try:
+            return _hashed([type(value).__qualname__, *self._parts(value)])
+        finally:
+            del self._open[id(value)]
+
+    def _parts(self, value: Any) -> Iterator[str | bytes]:
+        if isinstance(value, PLAIN):
+            yield repr(value)
+        elif isinstance(value, bytes | bytearray):
+            yield bytes(value)
+        elif isinstance(value, Mapping):
+            yield from (self.of(one) for item in value.items() for one in item)
+        elif isinstance(value, list | tuple):
+            yield from map(self.of, value)
+        elif isinstance(value, set | frozenset):
+            yield from sorted(map(self.of, value))
+        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            yield from (str(value.dtype), str(value.shape), value.tobytes())
+        elif _is_tensor(value):
+            yield self.of(value.detach().cpu().numpy())
+        else:
+            yield from self._parts_of_code(value)
+
+    def _parts_of_code(self, value: Any) -> Iterator[str | bytes]:
+        if isinstance(value, CodeType):
+            yield value.co_code
+            yield from map(self.of, (value.co_consts, value.co_names, value.co_varnames, value.co_freevars))
+        elif isinstance(value, FunctionType):
+            yield from self._parts_of_function(value)
+        elif isinstance(value, type):
+            yield from self._parts_of_class(value)
+        elif isinstance(value, ModuleType):
+            yield value.__name__
+        elif isinstance(value, functools.partial):
+            yield from map(self.of, (value.func, value.args, value.keywords))
+        elif isinstance(value, MethodType):
+            yield from map(self.of, (value.__func__, value.__self__))
+        elif isinstance(value, DESCRIPTORS):
+            yield from (self.of(getattr(value, name, None)) for name in ("fget", "fset", "__func__"))
+        elif inspect.ismemberdescriptor(value):
+            yield value.__name__
+        else:
+            yield from self._parts_of_instance(value)
+
+    def _parts_of_function(self, function: FunctionType) -> Iterator[str | bytes]:
+        yield _name(function)
+        yield from map(self.of, (function.__code__, function.__defaults__, function.__kwdefaults__))
+        yield self.of(_closure(function))
+        if _is_by_value(function):
+            there = function.__globals__
+            yield self.of({name: there[name] for name in sorted(_globals(function.__code__)) if name in there})
+
+    def _parts_of_class(self, kind: type) -> Iterator[str | bytes]:
+        yield _name(kind)
+        if _is_by_value(kind):
+            yield from map(self.of, kind.__bases__)
+            yield self.of({name: one for name, one in vars(kind).items() if name not in WITHOUT_MEANING})
+
+    def _parts_of_instance(self, value: Any) -> Iterator[str | bytes]:
+        kind: Any = type(value)
+        if hasattr(value, "__dict__") and (kind.__reduce_ex__, kind.__reduce__) == PICKLED_BY_STATE:
+            yield from map(self.of, (kind, vars(value)))
+        else:
+            yield cloudpickle.dumps(value)
+
+
+PICKLED_BY_STATE = object.__reduce_ex__, object.__reduce__
+
+
+def _name(value: FunctionType | type) -> str:
+    return value.__qualname__ if _is_by_value(value) else f"{value.__module__}.{value.__qualname__}"
+
+
+def _is_by_value(value: FunctionType | type) -> bool:
+    """Return whether pickles contain the code of a function or a class, because other processes cannot import it."""
+    found: Any = sys.modules.get(value.__module__ or "")
+    if found is None or value.__module__ == "__main__":
+        return True
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not value
+
+
+def _globals(code: CodeType) -> set[str]:
+    """Return the names of the globals that code uses, and the functions in it."""
+    own = {one.argval for one in dis.get_instructions(code) if one.opname in {"LOAD_GLOBAL", "LOAD_NAME"}}
+    return own.union(*(_globals(one) for one in code.co_consts if isinstance(one, CodeType)))
+
+
+def _closure(function: FunctionType) -> list[Any]:
+    found = []
+    for cell in function.__closure__ or ():
+        # A function may be defined before a variable that it uses.
+        with suppress(ValueError):
+            found.append(cell.cell_contents)
+    return found
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _hashed(parts: Iterable[str | bytes]) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        found.update(len(data).to_bytes(8, "big"))
+        found.update(data)
+    return found.hexdigest()

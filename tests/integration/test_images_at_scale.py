@@ -1,0 +1,81 @@
+"""Runs the notebook that finds similar images in photos on a real hub."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.kernel import CellError, RemoteKernel
+from tests.data import cinic10
+from tests.images_at_scale import (
+    CELL_SECONDS,
+    NOTEBOOK,
+    OTHER_FEATURES,
+    RULES,
+    SMALL,
+    assert_complete,
+    run_notebook,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.hub import RunningHub
+
+USER = "monet"
+SEEDS = range(3)
+
+
+@pytest.fixture(scope="module")
+def address(hub: RunningHub) -> str:
+    """Start a notebook server, and return its address."""
+    return hub.start_notebook(USER)
+
+
+@pytest.fixture
+def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
+    shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
+    with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
+        yield kernel
+
+
+@pytest.mark.timeout(600)
+def test_the_notebook_detects_crops_and_finds_similar_images(kernel: RemoteKernel, tmp_path: Path) -> None:
+    data = cinic10(tmp_path)
+    assert_complete(run_notebook(kernel, SMALL.format(data=str(data))), data)
+
+
+@pytest.mark.timeout(600)
+def test_without_the_images_the_notebook_says_where_to_get_them(kernel: RemoteKernel, tmp_path: Path) -> None:
+    images = tmp_path / "none"
+    (images / "train" / "airplane").mkdir(parents=True)
+    with pytest.raises(CellError) as caught:
+        run_notebook(kernel, SMALL.format(data=str(images)))
+    assert f"There is no CINIC-10 in {images}: its folder train is missing or has no images." in str(caught.value)
+    kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+
+
+# The made-up images of a class have the same colours, so that features without a training find them, too.
+@pytest.mark.skipif("FARANDOLE_DATA" not in os.environ, reason="needs images of CINIC-10")
+@pytest.mark.outside
+@pytest.mark.release
+@pytest.mark.timeout(3600)
+def test_detector_and_features_are_better_than_their_baselines(kernel: RemoteKernel, tmp_path: Path) -> None:
+    [parameters] = [cell.source for cell in kernel.code_cells() if "parameters" in cell.tags]
+    changes = {'"data/cinic-10"': repr(str(cinic10(tmp_path))), '"images-at-scale"': '"images-of-seeds"'}
+    for seed in SEEDS:
+        changed = parameters
+        for old, new in (changes | {"SEED = 0": f"SEED = {seed}"}).items():
+            assert changed.count(old) == 1
+            changed = changed.replace(old, new)
+        shown = run_notebook(kernel, changed)
+        for rule in RULES:
+            assert all(own > other for own, other in zip(shown.boxes["detector"], shown.boxes[rule], strict=True)), (
+                shown
+            )
+        for features in OTHER_FEATURES:
+            assert shown.precision["network"] > shown.precision[features], shown

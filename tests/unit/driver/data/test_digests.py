@@ -1,0 +1,113 @@
+"""Tests of digests: equal in each process and for equal code, and different for other code and values."""
+
+import functools
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from farandole.driver.data.digests import digest
+
+CODE = """
+import functools
+import numpy as np
+FACTOR = 2
+def helper(x): return x * FACTOR
+def stage(batch):
+    return {"n": [helper(one) for one in batch["n"]]}
+class Model:
+    kind = "small"
+    def __init__(self, size=3): self.size = size
+    def __call__(self, batch): return super().__call__(batch)
+"""
+
+
+def run(code, filename="<cell>"):
+    """Define things as a notebook does."""
+    there = {"__name__": "__main__"}
+    exec(compile(code, filename, "exec"), there)
+    return there
+
+
+def test_the_same_cell_has_the_same_digest_in_another_file_and_at_another_line():
+    first, second = run(CODE), run(f"\n\n# moved\n{CODE}", "<other>")
+    assert digest(first["stage"]) == digest(second["stage"])
+    assert digest(first["Model"]) == digest(second["Model"])
+
+
+def test_the_same_cell_has_the_same_digest_in_another_process():
+    code = f"{CODE}\nfrom farandole.driver.data.digests import digest\nprint(digest([stage, Model, {{'a', 'b', 'c'}}]))"
+    found = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"
+    ]
+    assert found[0] == found[1]
+    assert len(found[0].strip()) == 64
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("FACTOR = 2", "FACTOR = 3", "stage"),
+        ("x * FACTOR", "x + FACTOR", "stage"),
+        ('{"n": [', '{"m": [', "stage"),
+        ("size=3", "size=4", "Model"),
+        ('"small"', '"large"', "Model"),
+        ("return super().__call__(batch)", "return batch", "Model"),
+    ],
+)
+def test_another_cell_has_another_digest(old, new, name):
+    assert digest(run(CODE)[name]) != digest(run(CODE.replace(old, new))[name])
+
+
+def test_a_global_that_a_function_only_has_as_an_attribute_does_not_count():
+    code = "def stage(batch): return batch.unrelated\nunrelated = {}"
+    assert digest(run(code.format(1))["stage"]) == digest(run(code.format(2))["stage"])
+
+
+def close_over(value):
+    def stage(batch):
+        return batch, value
+
+    return stage
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, 2, 1.0, "1", b"1", None, True),
+        ([1], (1,), {1}, {1: 1}, [[1]]),
+        (np.zeros(2), np.zeros(3), np.zeros(2, dtype="float32"), np.ones(2)),
+        (torch.zeros(2), torch.ones(2)),
+        (np, torch, np.mean, np.sum, np.ndarray),
+    ],
+)
+def test_values_in_closures_arguments_and_partials_count(values):
+    assert len({digest(close_over(value)) for value in values}) == len(values)
+    assert len({digest(functools.partial(close_over, value)) for value in values}) == len(values)
+    assert [digest(close_over(value)) for value in values] == [digest(close_over(value)) for value in values]
+
+
+def test_the_state_of_an_instance_counts():
+    kinds = run(CODE)
+    one, two = kinds["Model"](1), kinds["Model"](2)
+    assert digest(one) != digest(two)
+    assert digest(one) == digest(kinds["Model"](1))
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert digest(first) != digest(second)
+    second.load_state_dict(first.state_dict())
+    assert digest(first) == digest(second)
+
+
+def test_objects_that_contain_themselves_have_a_digest():
+    loop = []
+    loop.append(loop)
+    assert digest(loop) == digest(loop)
+    assert digest(run("def f(n): return f(n - 1) if n else g(n)\ndef g(n): return f(n)")["f"])
+
+
+def test_an_object_that_cannot_be_pickled_has_none():
+    with pytest.raises(TypeError, match="pickle"):
+        digest(close_over(threading.Lock()))

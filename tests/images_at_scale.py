@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spawner_config.settings import ROOT
+from tests.notebooks import run_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,10 +54,7 @@ class Shown:
 
 def run_notebook(kernel: RemoteKernel, parameters: str) -> Shown:
     """Run the notebook with other parameters."""
-    outputs = {}
-    for cell in kernel.code_cells():
-        source = parameters if "parameters" in cell.tags else cell.source
-        outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+    outputs = run_cells(kernel, parameters, deadline=CELL_SECONDS)
     assert "cluster 'main' is stopped" in outputs["%cluster stop"]
     [stored] = re.findall(r"^([\d,]+) photos in [\d.]+ seconds$", outputs["store"], re.MULTILINE)
     return Shown(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spawner_config.settings import ROOT
+from tests.notebooks import run_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,12 +37,10 @@ WORKERS = 2
 FORECASTS = ("persistence", "extrapolation", "ConvLSTM")
 
 
-def run_notebook(kernel: RemoteKernel, data: str) -> dict[str, str]:
-    """Run the notebook, and return the output of each cell by its tag or its first line."""
-    outputs = {}
-    for cell in kernel.code_cells():
-        source = SMALL.format(data=data) if "parameters" in cell.tags else cell.source
-        outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+def run_notebook(kernel: RemoteKernel, parameters: str) -> dict[str, str]:
+    """Run the notebook with other parameters, and return the output of each cell by its tag or its first line."""
+    outputs = run_cells(kernel, parameters, deadline=CELL_SECONDS)
+    assert "cluster 'main' is stopped" in outputs["%cluster stop"]
     return outputs
 
 
@@ -53,7 +52,6 @@ def assert_reported(outputs: dict[str, str], data: Path) -> None:
     assert np.allclose(errors[0], errors_of_persistence(data), atol=6e-4)
     assert (errors > 0).all()
     assert (indices <= 1).all()
-    assert "cluster 'main' is stopped" in outputs["%cluster stop"]
 
 
 def errors_of_persistence(data: Path) -> list[float]:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from spawner_config.settings import ROOT
+from tests.notebooks import run_cells
 
 if TYPE_CHECKING:
     from tests.clients.kernel import RemoteKernel
@@ -29,10 +30,7 @@ RECOMMENDER = "NCF"
 
 def run_notebook(kernel: RemoteKernel, parameters: str) -> dict[str, str]:
     """Run the notebook with other parameters, and return the output of each cell by its tag or its first line."""
-    outputs = {}
-    for cell in kernel.code_cells():
-        source = parameters if "parameters" in cell.tags else cell.source
-        outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+    outputs = run_cells(kernel, parameters, deadline=CELL_SECONDS)
     assert "cluster 'main' is stopped" in outputs["%cluster stop"]
     return outputs
 

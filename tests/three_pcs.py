@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from spawner_config.settings import ROOT
+from tests.notebooks import run_cells
 
 if TYPE_CHECKING:
     from tests.clients.kernel import RemoteKernel
@@ -34,10 +35,7 @@ print({mode: min(one["bytes_per_step"] for one in runs[2, mode].info.sync.values
 
 def run_notebook(kernel: RemoteKernel, **parameters: str) -> dict[str, str]:
     """Run the notebook, and return the output of each cell by its tag or its first line."""
-    outputs = {}
-    for cell in kernel.code_cells():
-        source = SMALL.format(**parameters) if "parameters" in cell.tags else cell.source
-        outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+    outputs = run_cells(kernel, SMALL.format(**parameters), deadline=CELL_SECONDS)
     outputs["exchanged"] = kernel.execute(EXCHANGED, deadline=CELL_SECONDS)
     return outputs
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spawner_config.settings import ROOT
+from tests.notebooks import run_cells
 
 if TYPE_CHECKING:
     from tests.clients.kernel import RemoteKernel
@@ -52,10 +53,7 @@ class Shown:
 
 def run_notebook(kernel: RemoteKernel, parameters: str) -> Shown:
     """Run the notebook with other parameters."""
-    outputs = {}
-    for cell in kernel.code_cells():
-        source = parameters if "parameters" in cell.tags else cell.source
-        outputs[next(iter(cell.tags), source.splitlines()[0])] = kernel.execute(source, deadline=CELL_SECONDS)
+    outputs = run_cells(kernel, parameters, deadline=CELL_SECONDS)
     rows = re.findall(r"^([a-z]+ [a-z0-9]+|persistence)\s+([\d.]+)\s+([\d.]+)\s*$", outputs["result"], re.MULTILINE)
     assert "cluster 'main' is stopped" in outputs["%cluster stop"]
     assert "no endpoint runs" in outputs["%serve stop typhoon-stream"]

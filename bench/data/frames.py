@@ -12,7 +12,7 @@ def prepare_clicks(source: str) -> dd.DataFrame:
     """Return the features of clicks. Their prices and items are counted at once."""
     clicks = dd.read_parquet(source).map_partitions(with_price).persist()
     price = clicks["log_price"]
-    mean, std, counts = dask.compute(price.mean(), price.std(), clicks["item"].value_counts())
+    mean, std, counts = dask.compute(price.mean(), price.std(), clicks["item"].value_counts(split_out=1))
     return clicks.map_partitions(features, mean, std, counts, meta=FEATURE_TYPES)
 
 

@@ -44,7 +44,7 @@ class Job:
     """The paths of a script, and the seconds of its phases. All files that it writes are in the folder `work`.
 
     - Each call of `lap` ends a phase, which began when the one before it ended. The first one began when the process
-      was started.
+      was started. The seconds of phases with the same name are added.
     - ``figures`` has other results of the script.
     """
 
@@ -74,7 +74,7 @@ class Job:
     def lap(self, phase: str) -> None:
         """End a phase."""
         now = time.monotonic()
-        self.seconds[phase] = now - self._last
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
         self._last = now
 
     def write(self) -> None:

@@ -97,19 +97,21 @@ def table(rounds: Sequence[Round]) -> str:
 
 
 def totals(rounds: Sequence[Round]) -> Iterator[Record]:
-    """Yield the ratios of the total times, the time in which Java starts, and the bytes that Dask has copied."""
+    """Yield the ratios of the total times, the time in which Java starts, and the bytes that Dask has copied.
+
+    The start of Java does not count. PySpark's note has the ratio with it.
+    """
     java = [one["spark"].seconds["java"] for one in rounds]
-    pairs = zip(rounds, java, strict=True)
-    without = median(one["farandole"].total / (one["spark"].total - start) for one, start in pairs)
-    yield _ratio("spark", rounds, f"<= {SPARK:g}", f"s; {without:.2f} without the start of Java")
+    with_java = median(one["farandole"].total / one["spark"].total for one in rounds)
+    yield _ratio("spark", rounds, f"<= {SPARK:g}", f"s; {with_java:.2f} with the start of Java")
     yield _ratio("ray", rounds, f"<= {RAY:g}", "s")
     yield _ratio("dask", rounds, "", "s")
-    yield median_of("data_java_start_seconds", java, "s", note="a part of PySpark's time")
+    yield median_of("data_java_start_seconds", java, "s", note="is not in data_total_ratio_spark")
     yield _copied([one["farandole"].figures for one in rounds])
 
 
 def _ratio(engine: str, rounds: Sequence[Round], limit: str, note: str) -> Record:
-    pairs = [(one["farandole"].total, one[engine].total) for one in rounds]
+    pairs = [(one["farandole"].total, one[engine].total - one[engine].seconds.get("java", 0.0)) for one in rounds]
     return ratio_of_pairs(f"data_total_ratio_{engine}", pairs, limit=limit, note=note)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import ray
-from ray.data.aggregate import Mean, Std
+from ray.data import DataContext
+from ray.data.aggregate import Mean, Std, ValueCounter
+from ray.data.collate_fn import NumpyBatchCollateFn
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
@@ -21,6 +24,8 @@ SHUFFLED = 8
 def main(job: Job) -> None:
     """Do the job."""
     ray.init(num_cpus=CORES, include_dashboard=False)
+    # The newer reader joins small files into one block, which a single process would compute.
+    DataContext.get_current().use_datasource_v2 = False
     job.lap("start")
     for flow in FLOWS:
         rows = PREPARE[flow](job.source(flow)).materialize()
@@ -39,10 +44,10 @@ def prepare_clicks(source: str) -> ray.data.Dataset:
         .map_batches(with_price, batch_format="pandas")
         .materialize()
     )
-    found = clicks.aggregate(Mean("log_price"), Std("log_price"))
-    items = clicks.groupby("item").count().to_pandas()
+    found = clicks.aggregate(Mean("log_price"), Std("log_price"), ValueCounter("item"))
+    items = found["value_counter(item)"]
     numbers = {"mean": found["mean(log_price)"], "std": found["std(log_price)"]}
-    counts = pd.Series(items["count()"].to_numpy(), index=items["item"])
+    counts = pd.Series(items["counts"], index=items["values"])
     return clicks.map_batches(features, batch_format="pandas", fn_kwargs={**numbers, "counts": counts})
 
 
@@ -66,9 +71,22 @@ def train(job: Job, flow: str, rows: ray.data.Dataset) -> None:
     trainer.fit()
 
 
+class Collate(NumpyBatchCollateFn):
+    """Makes tensors of the columns of a batch."""
+
+    def __init__(self, flow: str) -> None:
+        self._names = [*INPUTS[flow], "label"]
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> Any:
+        """Return the tensors."""
+        from bench.data.training import tensors
+
+        return tensors(batch, self._names)
+
+
 def train_there(config: dict[str, Any]) -> None:
     """Train as one process of the group."""
-    from bench.data.training import fit, new_model, optimizer_of, save, tensors
+    from bench.data.training import fit, new_model, optimizer_of, save
 
     flow = config["flow"]
     model = ray.train.torch.prepare_model(new_model(flow))
@@ -76,7 +94,7 @@ def train_there(config: dict[str, Any]) -> None:
         ray.train.get_dataset_shard("train").iter_torch_batches,
         batch_size=BATCH[flow],
         local_shuffle_buffer_size=SHUFFLED * BATCH[flow],
-        collate_fn=partial(tensors, names=[*INPUTS[flow], "label"]),
+        collate_fn=Collate(flow),
     )
     fit(model, optimizer_of(model), batches)
     if ray.train.get_context().get_world_rank() == 0:

@@ -33,6 +33,7 @@ PREDICTIONS = {
 def main(job: Job) -> None:
     """Do the job."""
     conf = SparkConf().setAll([(name, str(value)) for name, value in SETTINGS.items()])
+    job.lap("start")  # the imports
     gateway = launch_gateway(conf)
     job.lap("java")
     spark = SparkSession(SparkContext(conf=conf, gateway=gateway))

@@ -99,10 +99,10 @@ def predict(frame: pd.DataFrame, flow: str, path: str) -> pd.DataFrame:
 
 def _predicted(frame: pd.DataFrame, flow: str, path: str) -> pd.DataFrame:
     batch = {name: frame[name].to_numpy() for name in frame.columns}
-    # Each value of a column of a data frame has one dimension less.
-    return pd.DataFrame({name: list(values) for name, values in _predictor(flow, path)(batch).items()}).astype(
-        PREDICTION_TYPES[flow]
-    )
+    found = _predictor(flow, path)(batch)
+    # A column of a data frame has one dimension. Lists of numbers would take much longer than an array.
+    columns = {name: values if values.ndim == 1 else list(values) for name, values in found.items()}
+    return pd.DataFrame(columns).astype(PREDICTION_TYPES[flow])
 
 
 @lru_cache

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from farandole import Cluster
+from farandole.driver.data.manifest import MANIFEST
 from farandole.exceptions import RankDiedError, RankError, UsageError
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
@@ -71,13 +75,33 @@ def slow_stage(pids: Path, seconds: float) -> Any:
     return slow
 
 
+DRIVER = """
+import sys
+from pathlib import Path
+from farandole import Cluster
+from farandole.runs.store import RunStore
+from tests.contract.test_map_batches import ignore, records, slow_stage
+folder = Path(sys.argv[1])
+with Cluster.start(local=True, ranks=2, backend="none", store=RunStore(folder / "runs"), progress=ignore) as cluster:
+    cluster.map_batches(slow_stage(folder / "pids", 0.02), records(2000), folder / "out", batch_size=10, part_rows=100)
+"""
+"""The code of a driver in a process of its own."""
+
+
+def listed(out: Path) -> list[str]:
+    """Return the names of the parts in the manifest of an output folder."""
+    file = out / MANIFEST
+    return list(json.loads(file.read_text())["parts"]) if file.exists() else []
+
+
 def alive(pids: Path) -> list[int]:
     """Return the processes of ranks that have computed a batch."""
     return [pid for pid in sorted(int(path.name) for path in pids.iterdir()) if psutil.pid_exists(pid)]
 
 
 def test_the_results_are_in_the_order_of_the_source(cluster: Cluster, tmp_path: Path) -> None:
-    output = cluster.map_batches([squares()], records(2050), tmp_path / "out", batch_size=100, name="squares")
+    options: dict[str, Any] = {"batch_size": 100, "part_rows": 1000, "name": "squares"}
+    output = cluster.map_batches([squares()], records(2050), tmp_path / "out", **options)
     table = output.table()
     assert table.to_pydict() == {"number": list(range(2050)), "square": [number**2 for number in range(2050)]}
     assert [part.name for part in output.parts] == [
@@ -241,6 +265,32 @@ def test_the_ranks_stop_soon_after_an_interrupt(cluster: Cluster, tmp_path: Path
     time.sleep(1)
     assert computed() == before
     assert len(list((tmp_path / "out").iterdir())) == 2  # the manifest and the lock
+
+
+def test_a_corrected_stage_takes_a_folder_without_parts(cluster: Cluster, tmp_path: Path) -> None:
+    def broken(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"number": batch["numbers"]}
+
+    with pytest.raises(RankError, match=r"stage 1 \(broken\) failed on row (0|64) .*KeyError"):
+        cluster.map_batches(broken, records(100), tmp_path)
+    assert cluster.map_batches(squares(), records(100), tmp_path).rows == 100
+    with pytest.raises(UsageError, match="stage 1 was square and is broken"):
+        cluster.map_batches(broken, records(100), tmp_path)
+
+
+def test_another_kernel_continues_after_the_driver_was_killed(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "pids").mkdir()
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)], cwd=Path(__file__).parents[2]) as driver:
+        try:
+            wait_until(lambda: len(listed(out)) >= 2, 60)
+        finally:
+            driver.kill()
+    kept = {name: (out / name).stat().st_mtime_ns for name in listed(out)}
+    output = cluster.map_batches(slow_stage(tmp_path / "pids", 0.02), records(2000), out, batch_size=10, part_rows=100)
+    assert output.table()["number"].to_pylist() == [2 * number for number in range(2000)]
+    assert {name: time for name, time in kept.items() if (out / name).stat().st_mtime_ns != time} == {}
+    assert sorted(listed(out)) == sorted(path.name for path in out.glob("*.parquet"))
 
 
 def test_a_record_that_fails_is_named_or_skipped(cluster: Cluster, tmp_path: Path) -> None:

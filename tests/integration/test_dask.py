@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients.kernel import CellError, RemoteKernel
+from tests.dask_cells import COMPUTE, assert_refused, dask_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +20,24 @@ START = """
 %load_ext farandole
 %cluster start --workers 2 --backend none
 """
-COMPUTE = """
-import dask.dataframe as dd, numpy, pandas
-client = %cluster dask
-frame = dd.from_pandas(pandas.DataFrame({"item": numpy.arange(1000) % 10, "price": 1.0}), npartitions=8).persist()
-print(frame.groupby("item").price.sum().compute().sum(), len(client.scheduler_info()["workers"]))
-"""
 CHECK = 'print(frame.price.sum().compute(), len(client.scheduler_info()["workers"]))'
-INTRUDE = """
-from distributed import Client, Security
-for security in (Security.temporary(), None):
+SHUFFLE = 'print(len(frame.shuffle("item").map_partitions(len).compute()), len(frame.set_index("item").compute()))'
+ENDED = """%%distributed
+import threading, time
+def left():
+    return [one.name for one in threading.enumerate() if one.name.startswith("farandole-dask")]
+deadline = time.monotonic() + 30
+while left() and time.monotonic() < deadline:
+    time.sleep(0.1)
+assert not left(), left()
+"""
+READ = """
+import urllib.error, urllib.request
+for port in {ports}:
     try:
-        Client({address!r}, security=security, timeout=3)
-    except Exception as exc:
-        print("refused")
+        urllib.request.urlopen(f"http://127.0.0.1:{{port}}/info/main/workers.html", timeout=5)
+    except urllib.error.HTTPError as error:
+        print(error.code)
 """
 
 
@@ -45,6 +50,14 @@ def kernel(hub: RunningHub) -> Iterator[RemoteKernel]:
         kernel.execute("%cluster stop", deadline=SECONDS)
 
 
+@pytest.fixture(scope="module")
+def other(hub: RunningHub) -> Iterator[RemoteKernel]:
+    """The kernel of another user of the hub, who has no cluster."""
+    address = hub.start_notebook(OTHER)
+    with RemoteKernel(address, hub.browser(OTHER).make_token(), "other.ipynb") as other:
+        yield other
+
+
 def test_a_frame_is_computed_on_the_workers_and_stays_when_they_are_scaled(kernel: RemoteKernel) -> None:
     assert kernel.execute(COMPUTE, deadline=SECONDS) == "1000.0 2\n"
     kernel.execute("%cluster scale 3", deadline=SECONDS)
@@ -53,18 +66,36 @@ def test_a_frame_is_computed_on_the_workers_and_stays_when_they_are_scaled(kerne
     assert kernel.execute(CHECK, deadline=SECONDS) == "1000.0 1\n"
 
 
-def test_another_user_does_not_get_in(hub: RunningHub, kernel: RemoteKernel) -> None:
-    kernel.execute("client = %cluster dask", deadline=SECONDS)
-    addresses = kernel.execute(
-        'print(client.scheduler.address, *client.scheduler_info()["workers"])', deadline=SECONDS
-    ).split()
-    assert len(addresses) == 2
-    with RemoteKernel(hub.start_notebook(OTHER), hub.browser(OTHER).make_token(), "intrude.ipynb") as other:
-        for address in addresses:
-            assert other.execute(INTRUDE.format(address=address), deadline=SECONDS) == "refused\nrefused\n"
+def test_a_shuffle_shows_nothing_but_its_result(kernel: RemoteKernel) -> None:
+    assert kernel.execute(COMPUTE, deadline=SECONDS).startswith("1000.0")
+    assert kernel.execute(SHUFFLE, deadline=SECONDS) == "8 1000\n"
 
 
-def test_without_a_cluster_the_magic_names_the_remedy(hub: RunningHub) -> None:
-    with RemoteKernel(hub.start_notebook(OTHER), hub.browser(OTHER).make_token(), "none.ipynb") as other:
-        with pytest.raises(CellError, match="there is no cluster yet"):
-            other.execute("%load_ext farandole\n%cluster dask", deadline=SECONDS)
+def test_a_worker_that_was_lost_is_started_again_for_the_tasks_that_wait(hub: RunningHub, kernel: RemoteKernel) -> None:
+    """The notebook waits for the tasks, so no cell can start it."""
+    kernel.execute("%cluster scale 1", deadline=SECONDS)
+    kernel.execute(COMPUTE, deadline=SECONDS)
+    hub.kill_server(USER, "main-w0")
+    assert kernel.execute(CHECK, deadline=SECONDS).splitlines()[-1] == "1000.0 1"
+
+
+def test_another_user_does_not_get_in(kernel: RemoteKernel, other: RemoteKernel) -> None:
+    kernel.execute(COMPUTE, deadline=SECONDS)
+    addresses, ports = dask_addresses(kernel, SECONDS)
+    assert len(addresses) >= 2
+    assert_refused(other, addresses, SECONDS)
+    assert other.execute(READ.format(ports=ports), deadline=SECONDS) == "404\n" * len(ports)
+
+
+def test_dask_workers_end_with_their_notebook_and_start_again_with_the_next(kernel: RemoteKernel) -> None:
+    kernel.execute(COMPUTE, deadline=SECONDS)
+    kernel.restart()
+    kernel.execute("%load_ext farandole\n%cluster attach", deadline=SECONDS)
+    # What Dask logs about the end of the connections is not shown either.
+    assert kernel.execute(ENDED, deadline=SECONDS) == ""
+    assert kernel.execute(COMPUTE, deadline=SECONDS).startswith("1000.0")
+
+
+def test_without_a_cluster_the_magic_names_the_remedy(other: RemoteKernel) -> None:
+    with pytest.raises(CellError, match="there is no cluster yet"):
+        other.execute("%load_ext farandole\n%cluster dask", deadline=SECONDS)

@@ -72,7 +72,13 @@ def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:
 DESK = {
     "cluster": "main", "local": True, "backend": "torch", "notebook": "", "kernel": "k", "busy": False, "driver": {},
     "since": 1.0, "workers": ["w"], "ranks": [["w", 0, True]], "runs": [], "wanted": None, "error": None,
-    "dask": {"tasks": 1, "done": 1, "failed": 0, "workers": {}},
+    "dask": {
+        "tasks": 1, "done": 1, "failed": 0, "workers": {
+            "w": {
+                "running": 1, "waiting": 2, "done": 3, "memory": 4, "memory_limit": 5, "spilled": 6, "paused": None,
+            },
+        },
+    },
 }  # fmt: skip
 JOURNAL = {
     "run": BAD, "kernel": "k", "rank": 0, "requests": {"m": "cell"}, "ended": 1.0, "led": False, "count": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from PIL import Image
 
 from tests.clients.kernel import CellError, RemoteKernel
 from tests.data import radar
-from tests.nowcasting import AHEAD, NOTEBOOK, PAST, PICTURE, assert_reported, run_notebook
+from tests.notebooks import own_parameters
+from tests.nowcasting import AHEAD, NOTEBOOK, PAST, PICTURE, SMALL, assert_reported, run_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +24,25 @@ USER = "huygens"
 MOST_BYTES = 1_000_000
 
 
+@pytest.fixture(scope="module")
+def address(hub: RunningHub) -> str:
+    """Start a notebook server, and return its address."""
+    return hub.start_notebook(USER)
+
+
 @pytest.fixture
-def kernel(hub: RunningHub) -> Iterator[RemoteKernel]:
-    address = hub.start_notebook(USER)
+def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
     shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
     with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
         yield kernel
+
+
+def assert_moves(hub: RunningHub) -> None:
+    """Check that the notebook has written a moving picture, which is small enough for a notebook file."""
+    picture = hub.state / "homes" / USER / PICTURE
+    with Image.open(picture) as opened:
+        assert opened.n_frames == PAST + AHEAD
+    assert picture.stat().st_size < MOST_BYTES
 
 
 @pytest.mark.timeout(600)
@@ -35,15 +50,23 @@ def test_the_notebook_predicts_rain_and_shows_its_errors_and_a_moving_picture(
     hub: RunningHub, kernel: RemoteKernel, tmp_path: Path
 ) -> None:
     data = radar(tmp_path)
-    assert_reported(run_notebook(kernel, str(data)), data)
-    picture = hub.state / "homes" / USER / PICTURE
-    with Image.open(picture) as opened:
-        assert opened.n_frames == PAST + AHEAD
-    assert picture.stat().st_size < MOST_BYTES
+    assert_reported(run_notebook(kernel, SMALL.format(data=str(data))), data)
+    assert_moves(hub)
 
 
 @pytest.mark.timeout(300)
 def test_without_the_images_the_notebook_names_the_parameter(kernel: RemoteKernel, tmp_path: Path) -> None:
     missing = tmp_path / "none.npz"
     with pytest.raises(CellError, match=f"There are no radar images in {missing}; put the file there, or change DATA"):
-        run_notebook(kernel, str(missing))
+        run_notebook(kernel, SMALL.format(data=str(missing)))
+
+
+# The images are those of one event, so their errors are shown, but prove nothing about a network.
+@pytest.mark.skipif("FARANDOLE_DATA" not in os.environ, reason="needs the radar images of radar-mrms")
+@pytest.mark.outside
+@pytest.mark.release
+@pytest.mark.timeout(1800)
+def test_the_notebook_predicts_rain_of_real_radar_images(hub: RunningHub, kernel: RemoteKernel, tmp_path: Path) -> None:
+    data = radar(tmp_path)
+    assert_reported(run_notebook(kernel, own_parameters(kernel, DATA=str(data))), data)
+    assert_moves(hub)

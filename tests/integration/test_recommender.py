@@ -11,6 +11,7 @@ import pytest
 
 from tests.clients.kernel import CellError, RemoteKernel
 from tests.data import msweb
+from tests.notebooks import own_parameters
 from tests.recommender import (
     BASELINES,
     CELL_SECONDS,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from tests.hub import RunningHub
 
 USER = "zipf"
-DATA, SEED = 'DATA = "data/msweb"', "SEED = 0"
-"""Lines of the cell of parameters."""
 SEEDS = range(3)
 AT_ONCE = """
 import json
@@ -42,9 +41,14 @@ print(json.dumps([output.rows, len(users), *map(float, evaluated(scores[test], t
 """A cell that prints the numbers of rows and of users, and the measures of the model for all users at once."""
 
 
+@pytest.fixture(scope="module")
+def address(hub: RunningHub) -> str:
+    """Start a notebook server, and return its address."""
+    return hub.start_notebook(USER)
+
+
 @pytest.fixture
-def kernel(hub: RunningHub) -> Iterator[RemoteKernel]:
-    address = hub.start_notebook(USER)
+def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
     shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
     with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
         yield kernel
@@ -65,18 +69,14 @@ def test_without_the_visits_the_notebook_names_the_parameter(kernel: RemoteKerne
         run_notebook(kernel, SMALL.format(data=str(tmp_path)))
 
 
-@pytest.mark.release
+@pytest.mark.skipif("FARANDOLE_DATA" not in os.environ, reason="needs the visits of msweb-mini")
 @pytest.mark.outside
+@pytest.mark.release
 @pytest.mark.timeout(3600)
 def test_the_recommender_is_better_than_its_baselines(kernel: RemoteKernel, tmp_path: Path) -> None:
-    if "FARANDOLE_DATA" not in os.environ:
-        pytest.skip("FARANDOLE_DATA is not set. Set it to a folder with msweb-mini.")
-    [parameters] = [cell.source for cell in kernel.code_cells() if "parameters" in cell.tags]
-    assert DATA in parameters
-    assert SEED in parameters
-    parameters = parameters.replace(DATA, f"DATA = {str(msweb(tmp_path))!r}")
+    visits = str(msweb(tmp_path))
     for seed in SEEDS:
-        outputs = run_notebook(kernel, parameters.replace(SEED, f"SEED = {seed}"))
+        outputs = run_notebook(kernel, own_parameters(kernel, DATA=visits, SEED=seed))
         assert_recommended(outputs)
         measures = measures_of(outputs)
         for baseline in BASELINES:

@@ -15,6 +15,7 @@ Batch: TypeAlias = dict[str, Any]
 
 ITEM = "item"
 """The column of records that are neither dicts nor tuples."""
+MOST_TEXT = 500
 
 
 class BatchError(ValueError):
@@ -63,6 +64,11 @@ def _is_tensor(value: Any) -> bool:
     # A tensor exists only in a process that has imported torch.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def of_columns(columns: Mapping[str, Any]) -> Batch:
+    """Return the batch of columns, which are tensors, or lists of their values."""
+    return {name: values if _is_tensor(values) else _stacked(list(values)) for name, values in columns.items()}
 
 
 def of_table(table: pa.Table) -> Batch:
@@ -128,11 +134,12 @@ def _plain(values: Any) -> Any:
 
 
 def _nested(array: np.ndarray[Any, Any]) -> pa.Array:
-    """Return an array with several dimensions as lists of fixed size."""
+    """Return an array with several dimensions as lists of fixed size, or as lists if they are empty."""
     if not array.size:
+        # Arrow does not read lists of the fixed size 0 from Parquet.
         kind = pa.from_numpy_dtype(array.dtype)
-        for size in reversed(array.shape[1:]):
-            kind = pa.list_(kind, size)
+        for _ in array.shape[1:]:
+            kind = pa.list_(kind)
         return pa.array(array.tolist(), kind)
     found = pa.array(np.ascontiguousarray(array).reshape(-1))
     for size in reversed(array.shape[1:]):
@@ -143,12 +150,17 @@ def _nested(array: np.ndarray[Any, Any]) -> pa.Array:
 def shown(value: Any) -> str:
     """Return a short text for a value of a record in a message."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name!r}: {shown(one)}" for name, one in value.items()) + "}"
+        return shortened("{" + ", ".join(f"{name!r}: {shown(one)}" for name, one in value.items()) + "}")
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if getattr(value, "ndim", 0) and hasattr(value, "shape"):
         return f"<{type(value).__name__} {tuple(value.shape)}>"
     return _SHORT.repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def shortened(text: str) -> str:
+    """Return a text of a record or an error so short that many of them can be stored."""
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
 
 
 _SHORT = reprlib.Repr()

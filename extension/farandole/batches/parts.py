@@ -9,13 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from distributed import get_worker
+from distributed import Status, get_worker
 
 from farandole.batches.results import BatchRunner, Skipped, joined, write
-from farandole.batches.sources import Frame, Source
+from farandole.batches.sources import Files, Frame, Source, TableFiles
 from farandole.batches.stages import Chain
 from farandole.exceptions import FarandoleError, RankError
 from farandole.protocol import foreign_code
+
+ENDED = frozenset({Status.closing, Status.closed, Status.failed})
+"""The states of a Dask worker that has lost its scheduler, or leaves it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,9 @@ class Job:
     @cached_property
     def _source(self) -> Source:
         source: Source = self._unpickled(self._spec.source or b"", "the source")
+        if isinstance(source, Files | TableFiles):
+            # Otherwise, each record would fail, and be left out with `skip`.
+            source.storage.check()
         return source
 
     def _unpickled(self, data: bytes, what: str) -> Any:
@@ -138,11 +144,14 @@ def compute_part(job: Job, part: Part, rows: Any, target: Path, topic: str) -> N
 
 
 def _is_withdrawn() -> bool:
-    """Return whether the driver has cancelled the task of this thread. Dask cannot stop a task that is running."""
+    """Return whether the driver has cancelled the task of this thread, or has ended itself.
+
+    Dask cannot stop a task that is running.
+    """
     try:
         worker = get_worker()
     except ValueError:
         # This is no task.
         return False
     task = worker.state.tasks.get(worker.get_current_task())
-    return task is None or task.state == "cancelled"
+    return task is None or task.state == "cancelled" or worker.status in ENDED

@@ -96,8 +96,8 @@ class BatchRunner:
         text = self._label(row)
         if not self._skip:
             raise RankError(
-                f"{failure.stage} failed on row {row} ({text}) of {self._part}: {failure.error}. Correct the stage or "
-                "the record and call map_batches again, or leave out such records with `on_error='skip'`",
+                f"{failure.stage} failed on row {row} ({text}) of {self._part}: {failure.error}. Leave out such "
+                "records with `on_error='skip'`, or correct the stage or the record and choose another folder",
                 traceback=failure.traceback,
             )
         self.skipped.append(Skipped(index=row, part=self._part, input=text, stage=failure.stage, error=failure.error))

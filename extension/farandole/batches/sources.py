@@ -7,17 +7,20 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from farandole.batches.columns import Batch, collate, of_table, shown
+from farandole.batches.columns import Batch, collate, of_columns, of_table, shown
+from farandole.batches.storage import Storage
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
 """The suffixes of files in the format of Arrow IPC files, which is also that of Feather, version 2."""
+FIRST_COLUMN = pa.ipc.IpcReadOptions(included_fields=[0])
+"""Options with which the rows of an Arrow file are counted. Other columns are neither fetched nor decompressed."""
 
 
 class Source(Protocol):
@@ -56,7 +59,9 @@ class MapDataset:
         """Return rows."""
         rows = list(range(start, stop))
         if hasattr(self.dataset, "__getitems__"):
-            return collate(self.dataset.__getitems__(rows))
+            found = self.dataset.__getitems__(rows)
+            # The rows of `fd.dataset` have their columns as a whole.
+            return of_columns(found.columns) if hasattr(found, "columns") else collate(found)
         return collate([self.dataset[row] for row in rows])
 
     def label(self, row: int) -> str:
@@ -68,13 +73,13 @@ class MapDataset:
 class Files:
     """The files of a folder. Their paths are relative to the folder."""
 
-    folder: Path
+    storage: Storage
     paths: Sequence[str]
 
     def read(self, start: int, stop: int) -> Batch:
         """Return the paths and the contents of files."""
         paths = list(self.paths[start:stop])
-        return {"path": paths, "bytes": [(self.folder / path).read_bytes() for path in paths]}
+        return {"path": paths, "bytes": self.storage.contents(paths)}
 
     def label(self, row: int) -> str:
         """Return the path."""
@@ -114,23 +119,25 @@ class Frame(Tables):
 class Group:
     """A row group of a Parquet file, or a record batch of an Arrow file, and the number of its rows."""
 
-    file: Path
+    file: str
     place: int
     rows: int
 
-    def load(self) -> pa.Table:
-        """Return the rows. Those of an uncompressed Arrow file are not read before they are used."""
-        if self.file.suffix.lower() in ARROW:
-            return pa.Table.from_batches([_open_arrow(self.file).get_batch(self.place)])
-        with pq.ParquetFile(self.file) as opened:
+    def load(self, storage: Storage) -> pa.Table:
+        """Return the rows. Those of an uncompressed Arrow file on a disk are not read before they are used."""
+        if is_arrow(self.file or storage.path):
+            return pa.Table.from_batches([pa.ipc.open_file(storage.mapped(self.file)).get_batch(self.place)])
+        with storage.open(self.file) as file, pq.ParquetFile(file, pre_buffer=True) as opened:
             return opened.read_row_group(self.place)
 
 
 class TableFiles(Tables):
-    """The rows of Parquet or Arrow files."""
+    """The rows of Parquet or Arrow files, with the columns of ``schema``."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> None:
+        self.storage = storage
         self._groups = groups
+        self._schema = schema
         self._edges = [0, *accumulate(group.rows for group in groups)]
         self._last: tuple[int, pa.Table] | None = None
         """The group that was read last. The next batch, and often the next part, is in the same one."""
@@ -149,25 +156,28 @@ class TableFiles(Tables):
 
     def _loaded(self, place: int) -> pa.Table:
         if self._last is None or self._last[0] != place:
-            self._last = place, self._groups[place].load()
+            loaded = self._groups[place].load(self.storage)
+            self._last = place, loaded.select(self._schema.names).cast(self._schema)
         return self._last[1]
 
 
-def groups_of(file: Path) -> tuple[pa.Schema, list[Group]]:
+def groups_of(storage: Storage, file: str) -> tuple[pa.Schema, list[Group]]:
     """Return the schema and the groups of a Parquet or Arrow file. Raises OSError, or an error of pyarrow."""
-    if file.suffix.lower() in ARROW:
-        opened = _open_arrow(file)
+    if is_arrow(file or storage.path):
+        schema = pa.ipc.open_file(storage.mapped(file)).schema
+        opened = pa.ipc.open_file(storage.mapped(file), options=FIRST_COLUMN)
         sizes = [opened.get_batch(place).num_rows for place in range(opened.num_record_batches)]
-        return opened.schema, _groups(file, sizes)
-    with pq.ParquetFile(file) as parquet:
+        return schema, _groups(file, sizes)
+    with storage.open(file) as read, pq.ParquetFile(read) as parquet:
         about = parquet.metadata
         sizes = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
         return parquet.schema_arrow, _groups(file, sizes)
 
 
-def _groups(file: Path, sizes: Sequence[int]) -> list[Group]:
+def is_arrow(file: str) -> bool:
+    """Return whether a file with this name is an Arrow IPC file."""
+    return PurePath(file).suffix.lower() in ARROW
+
+
+def _groups(file: str, sizes: Sequence[int]) -> list[Group]:
     return [Group(file=file, place=place, rows=rows) for place, rows in enumerate(sizes) if rows]
-
-
-def _open_arrow(file: Path) -> pa.RecordBatchFileReader:
-    return pa.ipc.open_file(pa.memory_map(str(file)))

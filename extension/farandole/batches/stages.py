@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.batches.columns import Batch, BatchError, count_rows
+from farandole.batches.columns import Batch, BatchError, count_rows, shortened
 from farandole.batches.models import ModelStage
 from farandole.exceptions import FarandoleError, ModelError, RankError
 
@@ -19,10 +19,10 @@ ROLE = "farandole/batches/"
 class StageError(Exception):
     """Raised if a stage, or the source, raises an error for some rows."""
 
-    def __init__(self, stage: str, error: Exception) -> None:
+    def __init__(self, stage: str, error: BaseException) -> None:
         super().__init__(stage, error)
         self.stage = stage
-        self.error = f"{type(error).__name__}: {error}"
+        self.error = shortened(f"{type(error).__name__}: {error}")
         self.traceback = traceback_of(error)
 
 
@@ -44,7 +44,8 @@ class Chain:
                 found = stage(batch)
             except ModelError as exc:
                 raise RankError(f"{name}: {exc}") from exc
-            except Exception as exc:
+            except (Exception, SystemExit) as exc:
+                # Dask would end its worker at a SystemExit, which a stage may get from argparse.
                 raise StageError(name, exc) from exc
             check_rows(name, found, rows)
             batch = found
@@ -99,7 +100,7 @@ def check_rows(name: str, batch: Any, rows: int) -> None:
             )
 
 
-def traceback_of(error: Exception) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the traceback of an error in the user's code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if ROLE not in frame.filename]
     return "".join(

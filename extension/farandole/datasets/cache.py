@@ -11,7 +11,8 @@ from pyarrow import ipc
 
 from farandole.datasets.contents import copied_batches
 from farandole.datasets.disk import locked, new_file
-from farandole.datasets.sources import Source, cause
+from farandole.datasets.places import cause
+from farandole.datasets.sources import Source
 from farandole.exceptions import UsageError
 
 
@@ -36,10 +37,11 @@ def copy_of(source: Source, columns: Sequence[str], check: Callable[[pa.Schema],
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked(folder / f"{key}.lock"):
+        with locked(folder / f"{key}.lock") as alone:
             if not path.exists():
                 _copy(source, columns, path, check)
-                _remove_others(path, key)
+                if alone:
+                    _remove_others(path, key)
     except (OSError, pa.ArrowException) as exc:
         raise UsageError(
             f"fd.dataset: {source.name} cannot be copied to {folder}: {cause(exc)}. Make space there, name a "

@@ -126,14 +126,20 @@ def _list_layout(array: pa.Array, row: int) -> tuple[pa.Array, int, Shape]:
 def _length(array: pa.Array, row: int) -> tuple[int, int]:
     """Return the length of the lists in an array, and where the first one begins."""
     if pa.types.is_fixed_size_list(array.type):
-        return array.type.list_size, array.offset * array.type.list_size
+        length = array.type.list_size
+        return _not_empty(length), array.offset * length
     offsets = array.offsets.to_numpy()
     lengths = np.diff(offsets)
-    if not lengths.any():
-        raise NoTensorError("has only empty lists")
+    _not_empty(int(lengths.max()))
     if len(other := np.flatnonzero(lengths != lengths[0])):
         raise NoTensorError(_lengths((int(lengths[0]),), (int(lengths[other[0]]),), row + int(other[0])))
     return int(lengths[0]), int(offsets[0])
+
+
+def _not_empty(length: int) -> int:
+    if not length:
+        raise NoTensorError("has only empty lists")
+    return length
 
 
 def _lengths(first: Shape, other: Shape, row: int) -> str:

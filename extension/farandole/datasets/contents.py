@@ -10,12 +10,15 @@ import pyarrow as pa
 from pyarrow import dataset as datasets
 from pyarrow import ipc
 
+from farandole.datasets.places import cause
 from farandole.datasets.schemas import common_schema
-from farandole.datasets.sources import Source, cause
+from farandole.datasets.sources import Source
 from farandole.exceptions import UsageError
 
 BATCH_BYTES = 64 * 2**20
 """The approximate size of the record batches in a copy. Larger ones would take more memory while a table is copied."""
+MOST_ROWS = 2**16
+"""The largest number of rows that are read at once. Equal values take nearly no space in Parquet, but do so here."""
 MAGIC = b"ARROW1"
 """How an Arrow file begins. Files without it have the same record batches as a stream."""
 
@@ -71,7 +74,7 @@ def _parquet(source: Source, columns: Sequence[str]) -> tuple[pa.Schema, Iterato
         )
     fragments = list(table.get_fragments())
     schema = common_schema(_schemas(fragments, table.schema), columns)
-    return schema, _parquet_batches(fragments, table.schema, schema.names)
+    return schema, _parquet_batches(fragments, schema)
 
 
 def _schemas(fragments: Sequence[Any], whole: pa.Schema) -> Iterator[tuple[str, pa.Schema]]:
@@ -88,24 +91,22 @@ def _with_partitions(own: pa.Schema, fragment: Any, whole: pa.Schema) -> pa.Sche
     return own
 
 
-def _parquet_batches(fragments: Sequence[Any], schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(fragments: Sequence[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for fragment in fragments:
         with readable(fragment.path):
-            yield from fragment.to_batches(
-                schema=schema, columns=columns, batch_size=_rows(fragment.metadata), batch_readahead=1
-            )
+            yield from fragment.to_batches(schema=schema, batch_size=_rows(fragment.metadata), batch_readahead=1)
 
 
 def _rows(metadata: Any) -> int:
     """Return the number of rows of a Parquet file that have about `BATCH_BYTES`."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     total = sum(int(group.total_byte_size) for group in groups)
-    return max(1, min(2**20, BATCH_BYTES * int(metadata.num_rows) // max(total, 1)))
+    return max(1, min(MOST_ROWS, BATCH_BYTES * int(metadata.num_rows) // max(total, 1)))
 
 
 def _arrow(source: Source, columns: Sequence[str]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     schema = common_schema([(file.path, _arrow_schema(source, file.path)) for file in source.files], columns)
-    return schema, _arrow_batches(source, schema.names)
+    return schema, _arrow_batches(source, schema)
 
 
 def _arrow_schema(source: Source, path: str) -> pa.Schema:
@@ -113,10 +114,10 @@ def _arrow_schema(source: Source, path: str) -> pa.Schema:
         return arrow_reader(file)[0].schema
 
 
-def _arrow_batches(source: Source, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for info in source.files:
         with readable(info.path), source.filesystem.open_input_file(info.path) as file:
-            yield from (batch.select(columns) for batch in arrow_batches(file))
+            yield from (batch.select(schema.names).cast(schema) for batch in arrow_batches(file))
 
 
 def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -9,23 +10,35 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 NEW = ".new-"
 """How the name of a file or folder begins that is not complete."""
 TOKEN_BYTES = 4
+NO_LOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+"""Errors of file systems without locks, such as Lustre if it is mounted without `flock`."""
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[bool]:
     """Wait until no other process holds the lock, which is a file, and hold it.
 
     The system releases the lock of a process that ends, so that the wait takes at most as long as the work of others.
+    The value is False if the file system has no locks. Other processes may then do the same work at the same time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
+        yield _is_locked(lock)
+
+
+def _is_locked(lock: TextIO) -> bool:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    except OSError as exc:
+        if exc.errno not in NO_LOCK:
+            raise
+        return False
+    return True
 
 
 @contextmanager

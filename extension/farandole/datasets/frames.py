@@ -14,15 +14,17 @@ import pyarrow as pa
 
 from farandole.datasets.cache import write_arrow
 from farandole.datasets.contents import joined_batches
+from farandole.datasets.digests import frame_digest
 from farandole.datasets.disk import NEW, left_beside, locked, new_file, temporary_beside
+from farandole.datasets.places import cause
 from farandole.datasets.schemas import check_names
-from farandole.datasets.sources import cause
 from farandole.datasets.table_dataset import check_types
 from farandole.exceptions import UsageError
 from farandole.reading import read_json
 
 MANIFEST = "_frame.json"
 """The file in a folder that names the frame and its parts."""
+KEY_DIGITS = 32
 
 
 def default_folder() -> Path:
@@ -32,7 +34,8 @@ def default_folder() -> Path:
 
 def is_frame(source: Any) -> bool:
     """Return whether something is a Dask data frame, without importing Dask."""
-    return type(source).__module__.startswith("dask") and hasattr(source, "to_delayed") and hasattr(source, "dtypes")
+    kind = type(source)
+    return kind.__module__.startswith("dask") and any(base.__name__ == "DataFrame" for base in kind.__mro__)
 
 
 def stored(frame: Any, columns: Sequence[str], folder: Path | None, *, strict: bool, images: Sequence[str]) -> Path:
@@ -43,6 +46,11 @@ def stored(frame: Any, columns: Sequence[str], folder: Path | None, *, strict: b
     Raises:
         UsageError: the frame lacks a column or has no rows, or the folder has other content or cannot be written.
     """
+    if other := [name for name in frame.columns if not isinstance(name, str)]:
+        raise UsageError(
+            f"fd.dataset: the data frame has the column {other[0]!r}, whose name is no text; rename it, for example "
+            "with frame.rename(columns=str)."
+        )
     check_names(list(frame.columns), columns, "the data frame")
     frame = frame[list(columns)] if columns else frame
     check_types(_known_schema(frame), images=images, strict=strict, name="the data frame")
@@ -50,10 +58,10 @@ def stored(frame: Any, columns: Sequence[str], folder: Path | None, *, strict: b
     target = (folder or default_folder() / key).expanduser().absolute()
     with ExitStack() as stack:
         with _writable(target):
-            stack.enter_context(locked(target.with_name(f".{target.name}.lock")))
+            alone = stack.enter_context(locked(target.with_name(f".{target.name}.lock")))
             written = _has(target, key)
         if not written:
-            _write(frame, target, key)
+            _write(frame, target, key, alone=alone)
     return target
 
 
@@ -70,9 +78,7 @@ def _writable(target: Path) -> Iterator[None]:
 
 
 def _key(frame: Any) -> str:
-    from dask.base import tokenize
-
-    return str(tokenize(frame))
+    return frame_digest(frame)[:KEY_DIGITS]
 
 
 def _known_schema(frame: Any) -> pa.Schema:
@@ -99,11 +105,14 @@ def _has(folder: Path, key: str) -> bool:
     return True
 
 
-def _write(frame: Any, target: Path, key: str) -> None:
-    """Let Dask write the partitions into a new folder, which gets its name at the end."""
+def _write(frame: Any, target: Path, key: str, *, alone: bool) -> None:
+    """Let Dask write the partitions into a new folder, which gets its name at the end.
+
+    If no other process writes the same folder, remove what killed ones have left.
+    """
     new = temporary_beside(target)
     with _writable(target):
-        for left in left_beside(target):
+        for left in left_beside(target) if alone else ():
             shutil.rmtree(left, ignore_errors=True)
         new.mkdir()
     try:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from farandole.datasets.columns import ValueColumn
 from farandole.datasets.mapped import MappedTable, Numbers
-from farandole.datasets.sources import cause
+from farandole.datasets.places import cause
 from farandole.exceptions import UsageError
 
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
@@ -21,9 +21,12 @@ UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 
 class ImageColumn:
-    """A column with the bytes of image files, with names of files in ``folder``, or with both."""
+    """A column with the bytes of image files, with names of files in ``folder``, or with both.
 
-    def __init__(self, table: MappedTable, name: str, folder: Path) -> None:
+    Without a folder, because the table is in an object store, there are only bytes.
+    """
+
+    def __init__(self, table: MappedTable, name: str, folder: Path | None) -> None:
         kind = table.schema.field(name).type
         if not _has_images(kind):
             raise UsageError(
@@ -57,7 +60,11 @@ class ImageColumn:
             value = value["path"] if value.get("bytes") is None else value["bytes"]
         if value is None:
             raise ValueError("the value is missing")
-        return io.BytesIO(value) if isinstance(value, bytes) else self._folder / value
+        if isinstance(value, bytes):
+            return io.BytesIO(value)
+        if self._folder is None:
+            raise ValueError("it is the name of a file, and a table in an object store must have the bytes of images")
+        return self._folder / value
 
 
 def _has_images(kind: pa.DataType) -> bool:

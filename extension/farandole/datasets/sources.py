@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from pyarrow import fs
 
+from farandole.datasets.places import cause, is_url, opened
 from farandole.exceptions import UsageError
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
 """The format of a file by the end of its name."""
-PASSWORD = re.compile(r"[^/]+://[^/@]*:[^/@]*@")
 COPIES = 1
 """Changes whenever the cache has to copy all tables again."""
 
@@ -53,22 +54,6 @@ class Source:
         return _digest([[file.path, file.size, file.mtime_ns] for file in self.files])
 
 
-def cause(error: Exception) -> str:
-    """Return the message of an error in one line and without a full stop, as a part of another message."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()).rstrip(" .")
-
-
-def absolute(name: str) -> str:
-    """Return a URL as it is, and a path as an absolute one. Raises UsageError if a URL has a password."""
-    if PASSWORD.match(name):
-        raise UsageError(
-            "fd.dataset: the URL has a password, which errors and pickles would show; leave it out, and set the "
-            "variables of the store on all ranks, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-        )
-    return name if "://" in name else str(Path(name).expanduser().absolute())
-
-
 def find(name: str) -> Source:
     """Return the files of the table with an absolute path or a URL.
 
@@ -76,15 +61,15 @@ def find(name: str) -> Source:
         UsageError: there are no such files, they have different formats, or they cannot be read.
     """
     try:
-        filesystem, path = _place(name)
+        filesystem, path = opened(name)
         [info] = filesystem.get_file_info([path])
         if info.type == fs.FileType.NotFound:
             raise UsageError(_missing(name))
         if info.type == fs.FileType.Directory:
             return _folder(name, filesystem, path)
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:
         raise UsageError(
-            f"fd.dataset: {name} cannot be read: {cause(exc)}. Check the name and your credentials."
+            f"fd.dataset: {name!r} cannot be read: {cause(exc)}. Check the name and your credentials."
         ) from exc
     kind = FORMATS.get(_suffix(path))
     if kind is None:
@@ -97,7 +82,7 @@ def find(name: str) -> Source:
 
 
 def _missing(name: str) -> str:
-    if "://" in name:
+    if is_url(name):
         return f"fd.dataset: there is no file or folder {name}. Check the name."
     return (
         f"fd.dataset: there is no file or folder {name} on this machine. Check the name, or copy the data to the ranks "
@@ -108,6 +93,9 @@ def _missing(name: str) -> str:
 def _folder(name: str, filesystem: Any, path: str) -> Source:
     found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     files = [file for file in found if file.is_file and _is_data(file.path, path)]
+    if isinstance(filesystem, fs.LocalFileSystem):
+        loops = {parent for parent in {PurePath(file.path).parent for file in files} if _is_loop(parent, path)}
+        files = [file for file in files if PurePath(file.path).parent not in loops]
     kinds = {FORMATS[_suffix(file.path)] for file in files}
     if not files:
         raise UsageError(
@@ -122,36 +110,16 @@ def _folder(name: str, filesystem: Any, path: str) -> Source:
     return Source(name=name, filesystem=filesystem, folder=path, files=ordered, format=kinds.pop())
 
 
-def _place(name: str) -> tuple[Any, str]:
-    """Return a file system and the path in it. Raises UsageError if no library reads such URLs."""
-    if "://" not in name:
-        return fs.LocalFileSystem(), name
-    try:
-        return fs.FileSystem.from_uri(name)  # type: ignore[no-any-return]
-    except ValueError as exc:
-        if "Unrecognized filesystem type" not in str(exc):
-            raise UsageError(
-                f"fd.dataset: {name} is not a valid URL: {cause(exc)}. An example is s3://bucket/table."
-            ) from exc
-    return _fsspec_place(name)
-
-
-def _fsspec_place(name: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-
-        filesystem, path = url_to_fs(name)
-    except (ImportError, ValueError) as exc:
-        raise UsageError(
-            f"fd.dataset: {name} cannot be opened: {cause(exc)}. Install fsspec's package for such URLs on all ranks."
-        ) from exc
-    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
-
-
 def _is_data(path: str, folder: str) -> bool:
     """Return whether a file below a folder has rows. Names with ``_`` or ``.`` are for other files, as in Spark."""
     below = PurePosixPath(path).relative_to(folder).parts
     return _suffix(path) in FORMATS and not any(part.startswith(("_", ".")) for part in below)
+
+
+def _is_loop(place: PurePath, folder: str) -> bool:
+    """Return whether there is a link to a folder that contains it on the way from a folder to a place below it."""
+    way = [place, *(parent for parent in place.parents if parent.is_relative_to(folder))]
+    return len({os.path.realpath(each) for each in way}) < len(way)
 
 
 def _suffix(path: str) -> str:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from farandole.datasets.cache import copy_of
 from farandole.datasets.columns import NoTensorError, NumberColumn, ValueColumn, check_type
 from farandole.datasets.mapped import MappedTable, Numbers, is_mappable
+from farandole.datasets.places import absolute
 from farandole.datasets.schemas import check_names
-from farandole.datasets.sources import Source, absolute, find
+from farandole.datasets.sources import Source, find
 from farandole.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class _OpenTable:
             raise UsageError(
                 f"fd.dataset: images need {exc.name}, which is not installed; run `pip install pillow torch`."
             ) from exc
-        return ImageColumn(self._table, name, Path(source.folder))
+        return ImageColumn(self._table, name, Path(source.folder) if source.local else None)
 
 
 def check_types(schema: pa.Schema, *, images: Sequence[str], strict: bool, name: str) -> None:

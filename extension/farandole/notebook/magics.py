@@ -342,7 +342,8 @@ class FarandoleMagics(Magics):
 
         Options: --pause-while-training
         """
-        return self._cluster().dask(pause_while_training=options.pause_while_training)
+        # Without the option, a running Dask keeps what an earlier call has set.
+        return self._cluster().dask(pause_while_training=options.pause_while_training or None)
 
     def _interrupt(self, options: argparse.Namespace) -> None:
         """Stop the cell that the ranks are running."""

@@ -252,3 +252,8 @@ def finish_files(folder: str, files: list[tuple[str, str, int, int]], complete: 
 def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) -> str:
     """Start this rank's Dask worker, and return its address. If it ``pauses``, it waits during training cells."""
     return engine.current().start(scheduler, security, pauses=pauses)
+
+
+def set_data_pauses(pauses: bool) -> None:
+    """Set whether this rank's Dask worker waits during training cells."""
+    engine.current().set_pauses(pauses=pauses)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from farandole.batches.columns import BatchError, collate, count_rows, of_table, shown, to_table
@@ -84,6 +85,9 @@ def test_arrays_with_several_dimensions_are_lists_of_fixed_size():
     assert str(table.schema.field("array").type).startswith("fixed_size_list<item: fixed_size_list<item: float>[3]>[2]")
     assert table["array"].to_pylist() == table["tensor"].to_pylist() == values.tolist()
     assert table["empty"].to_pylist() == [[], []]
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    assert pq.read_table(pa.BufferReader(sink.getvalue())) == table
     assert np.array_equal(of_table(table)["array"], values)
 
 

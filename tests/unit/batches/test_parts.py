@@ -4,15 +4,18 @@ import errno
 import pickle
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from farandole.batches import results
+from distributed import Status
+from farandole.batches import parts, results
 from farandole.batches.parts import Job, JobSpec, Part, open_job
-from farandole.batches.sources import MapDataset, Records
+from farandole.batches.sources import Files, MapDataset, Records
+from farandole.batches.storage import Storage
 from farandole.exceptions import RankError
 
 PYTHON = platform.python_version()
@@ -180,6 +183,36 @@ def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, num
 def test_a_folder_that_a_rank_does_not_see_is_named():
     with pytest.raises(RankError, match="cannot be written to /nowhere: No such file or directory"):
         Job(spec(square)).compute(part(), rows(), Path("/nowhere/a"))
+
+
+def test_a_source_that_a_rank_does_not_see_is_named_and_not_skipped(tmp_path):
+    source = Files(storage=Storage(str(tmp_path / "images")), paths=["a.png"])
+    with pytest.raises(RankError, match=r"a rank does not see the source .*/images\. Choose a folder that all workers"):
+        Job(spec(square, source=source, skip=True)).compute(part(0, 1), None, tmp_path / "a")
+
+
+def test_a_stage_that_exits_fails_as_others_do(tmp_path):
+    def leave(batch):
+        raise SystemExit(2)
+
+    with pytest.raises(RankError, match=r"stage 1 \(leave\) failed on row 0 .*: SystemExit: 2"):
+        Job(spec(leave)).compute(part(), rows(), tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("task", "status", "computed"),
+    [("executing", "running", 3), ("executing", "paused", 3), ("executing", "closed", 0), ("cancelled", "running", 0)],
+)
+def test_a_rank_stops_after_its_batch_if_the_driver_is_gone(tmp_path, monkeypatch, task, status, computed):
+    tasks = {"key": SimpleNamespace(state=task)}
+    worker = SimpleNamespace(state=SimpleNamespace(tasks=tasks), get_current_task=lambda: "key", status=Status[status])
+    monkeypatch.setattr(parts, "get_worker", lambda: worker)
+    seen = []
+    job = Job(spec(square))
+    job.__dict__["_chain"] = results.Chain([lambda batch: seen.append(1) or batch])
+    job.compute(part(), rows(), tmp_path / "a")
+    assert len(seen) == computed
+    assert (tmp_path / "a").exists() == bool(computed)
 
 
 def test_stages_of_another_python_are_refused(tmp_path):

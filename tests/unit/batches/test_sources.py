@@ -2,6 +2,7 @@
 
 import pickle
 
+import farandole as fd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from farandole.batches.sources import Files, Frame, MapDataset, Records, TableFiles, groups_of
+from farandole.batches.storage import Storage
 
 
 def test_a_part_of_a_list_is_read_by_the_numbers_of_the_whole_list():
@@ -32,7 +34,7 @@ def test_a_dataset_is_asked_for_many_rows_at_once_if_it_can():
 
 def test_files_are_read_when_they_are_needed(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
-    source = Files(folder=tmp_path, paths=["a", "gone"])
+    source = Files(storage=Storage(str(tmp_path)), paths=["a", "gone"])
     assert source.read(0, 1) == {"path": ["a"], "bytes": [b"1"]}
     with pytest.raises(FileNotFoundError):
         source.read(0, 2)
@@ -48,12 +50,13 @@ def write(path, table):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_rows_of_tables_are_read_across_groups_and_files(tmp_path, suffix):
-    groups = []
+    groups, storage = [], Storage(str(tmp_path))
     for file, (start, stop) in enumerate([(0, 10), (10, 10), (10, 17)]):
         path = tmp_path / f"{file}{suffix}"
         write(path, pa.table({"n": np.arange(start, stop), "text": [str(n) for n in range(start, stop)]}))
-        groups += groups_of(path)[1]
-    source = pickle.loads(pickle.dumps(TableFiles(groups)))
+        schema, found = groups_of(storage, path.name)
+        groups += found
+    source = pickle.loads(pickle.dumps(TableFiles(storage, groups, schema)))
     assert len(source) == 17
     for start, stop in [(0, 17), (0, 1), (3, 5), (9, 11), (16, 17)]:
         batch = source.read(start, stop)
@@ -65,12 +68,32 @@ def test_rows_of_tables_are_read_across_groups_and_files(tmp_path, suffix):
 def test_a_row_group_is_read_once_for_many_batches(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     write(path, pa.table({"n": range(8)}))
-    source, read = TableFiles(groups_of(path)[1]), []
+    schema, groups = groups_of(Storage(str(path)), "")
+    source, read = TableFiles(Storage(str(path)), groups, schema), []
     loaded = pq.ParquetFile.read_row_group
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda *args: read.append(args[1]) or loaded(*args))
     for row in range(8):
         assert source.read(row, row + 1)["n"].tolist() == [row]
     assert read == [0, 1]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_column_without_values_in_a_group_has_its_type_of_the_other_groups(tmp_path, suffix):
+    storage, groups = Storage(str(tmp_path)), []
+    for name, texts in [("0", pa.nulls(2)), ("1", pa.array(["a", "b"]))]:
+        write(tmp_path / f"{name}{suffix}", pa.table({"text": texts}))
+        schema, found = groups_of(storage, f"{name}{suffix}")
+        groups += found
+    assert TableFiles(storage, groups, schema).read(1, 3) == {"text": [None, "a"]}
+
+
+def test_the_rows_of_fd_dataset_are_read_as_whole_columns(tmp_path):
+    pq.write_table(pa.table({"n": range(9), "pair": [[n, -n] for n in range(9)]}), tmp_path / "a.parquet")
+    batch = MapDataset(dataset=fd.dataset(tmp_path / "a.parquet")).read(3, 6)
+    assert {name: values.tolist() for name, values in batch.items()} == {
+        "n": [3, 4, 5],
+        "pair": [[3, -3], [4, -4], [5, -5]],
+    }
 
 
 def test_a_partition_of_a_dataframe_has_no_index():

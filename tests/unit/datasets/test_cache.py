@@ -1,5 +1,6 @@
 """Copies of tables in the cache: made once, by one process, as a whole, and again after a change."""
 
+import errno
 import resource
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import farandole as fd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from farandole.datasets import contents
+from farandole.datasets import contents, disk
 from farandole.exceptions import UsageError
 
 COPY = """
@@ -93,6 +94,19 @@ def test_a_file_that_breaks_off_leaves_nothing(tmp_path, cache):
     with pytest.raises(UsageError, match=r"1\.parquet cannot be read: .*Write the file again"):
         fd.dataset(tmp_path)
     assert copies(cache) == []
+
+
+def test_a_disk_without_locks_has_copies_as_well(tmp_path, cache, monkeypatch):
+    def refuse(_file, _how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(disk.fcntl, "flock", refuse)
+    path = write(tmp_path / "x.parquet")
+    assert len(fd.dataset(path)) == 1000
+    write(path, 500)
+    assert len(fd.dataset(path)) == 500
+    # Another process may still need the earlier copy.
+    assert len(copies(cache)) == 2
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):

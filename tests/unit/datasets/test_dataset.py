@@ -323,6 +323,8 @@ def test_lists_whose_elements_are_missing_or_lists_that_are_empty(tmp_path):
         ),
         tmp_path / "x.parquet",
     )
+    feather.write_feather(pa.table({"z": pa.array([[], []], pa.list_(pa.int8(), 0))}), tmp_path / "z.arrow")
+    refused("'z' has only empty lists", tmp_path / "z.arrow")
     refused("'x' has a missing value", tmp_path / "x.parquet", ["x"])
     refused("'y' has only empty lists", tmp_path / "x.parquet", ["y"])
 
@@ -396,6 +398,36 @@ def test_parts_with_different_columns(tmp_path, kind, other, says):
     refused(f"the files have different columns: {says}", tmp_path)
     # Columns that are not read may differ.
     assert len(fd.dataset(tmp_path, ["y"])) == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("missing", ["0", "2"])
+def test_a_column_without_values_in_a_part_has_its_type_of_the_others(tmp_path, kind, missing):
+    (tmp_path / "table").mkdir()
+    for part in "012":
+        texts = pa.nulls(2) if part == missing else pa.array([part, None])
+        own = pa.table({"text": texts, "id": [1, 2]})
+        if kind == "parquet":
+            pq.write_table(own, tmp_path / "table" / f"{part}.parquet")
+        else:
+            feather.write_feather(own, tmp_path / "table" / f"{part}.arrow", compression="uncompressed")
+    data = fd.dataset(tmp_path / "table", transform=lambda row: row["text"])
+    assert list(data) == [None if part == missing or row else part for part in "012" for row in (0, 1)]
+    refused("'text' is of the type (string|null), which is no tensor", tmp_path / "table")
+
+
+def test_a_folder_that_links_to_itself_has_each_row_once(tmp_path):
+    parquet_folder(tmp_path)
+    (tmp_path / "parts" / "again").symlink_to(tmp_path / "parts")
+    assert len(fd.dataset(tmp_path / "parts")) == ROWS
+
+
+def test_names_in_any_language_and_in_no_language(tmp_path):
+    folder = tmp_path / "données ñ 数据"
+    folder.mkdir()
+    pq.write_table(pa.table({"größe": [1, 2]}), folder / "část.parquet")
+    assert fd.dataset(folder)[1]["größe"] == 2
+    refused(r"/caf.udce9' cannot be read: .* surrogates not allowed", f"{tmp_path}/caf\udce9")
 
 
 def test_sources_and_arguments_of_other_types(tmp_path):

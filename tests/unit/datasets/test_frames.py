@@ -153,4 +153,29 @@ def test_categories_are_texts(tmp_path):
 def test_other_collections_of_dask_are_refused():
     import dask.array
 
-    refused("the source is of type Array", dask.array.zeros(5))
+    refused("the source is of type Array", dask.array.zeros((5, 2)))
+    refused("the source is of type Series", frame()["id"])
+    refused("DelayedLeaf", dask.delayed(1))
+
+
+def test_columns_whose_names_are_no_texts(tmp_path):
+    numbered = dd.from_pandas(pd.DataFrame({0: [1, 2]}), npartitions=1)
+    refused(r"the column 0, whose name is no text; rename it, for example with frame\.rename\(columns=str\)", numbered)
+    assert len(fd.dataset(numbered.rename(columns=str), folder=tmp_path / "out")) == 2
+
+
+def test_a_list_column_without_values_in_a_partition(tmp_path):
+    made = frame().assign(pair=frame()["id"].map(lambda value: [value] if value < 50 else None, meta=("pair", object)))
+    data = fd.dataset(made, ["pair"], folder=tmp_path / "out", transform=lambda row: row["pair"])
+    assert [data[7], data[99]] == [[7], None]
+
+
+def test_a_frame_with_a_function_of_the_notebook_is_not_written_again_in_a_new_kernel(tmp_path, monkeypatch):
+    def made(filename):
+        there = {"__name__": "__main__"}
+        exec(compile("def double(part): return part.assign(y=part.x * 2)", filename, "exec"), there)
+        return fd.dataset(frame().map_partitions(there["double"]), folder=tmp_path / "out")
+
+    made("<one cell>")
+    monkeypatch.setattr(frames, "_write", None)
+    assert made("<the same cell>")[3]["y"] == 3

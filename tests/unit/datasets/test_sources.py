@@ -1,8 +1,10 @@
 """Tables at URLs: on S3, on file systems of fsspec, and in places that do not exist."""
 
 import io
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import farandole as fd
 import fsspec
@@ -27,8 +29,10 @@ class Store(BaseHTTPRequestHandler):
 
     path_of_object = "/clicks/2026.parquet"
     content = b""
+    authorizations: ClassVar = []
 
     def do_HEAD(self):
+        self.authorizations.append(self.headers["Authorization"])
         known = self.path == self.path_of_object
         self.send_response((206 if self.headers["Range"] else 200) if known else 403)
         first, _, last = (self.headers["Range"] or "bytes=0-").removeprefix("bytes=").partition("-")
@@ -74,6 +78,7 @@ def test_a_file_on_s3_is_copied_to_the_cache(store, cache):
     data = fd.dataset(f"s3://clicks/2026.parquet{store}")
     assert [int(item["x"]) for item in data] == list(range(1000))
     assert len(list(cache.glob("*.arrow"))) == 1
+    assert all("Credential=ada/" in one for one in Store.authorizations)
 
 
 def test_access_to_a_file_on_s3_is_denied(store):
@@ -98,6 +103,22 @@ def test_a_local_file_has_a_url_too(tmp_path, cache):
     assert not cache.exists()
 
 
+def test_the_environment_names_the_store(store, monkeypatch):
+    address = re.search(r"127[\d.:]+", store)[0]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+    assert len(fd.dataset("s3://clicks/2026.parquet")) == 1000
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    assert len(fd.dataset(f"s3://clicks/2026.parquet{store}")) == 1000
+
+
+def test_names_of_images_in_a_table_at_a_url(memory):
+    with memory.open("/bucket/x.parquet", "wb") as file:
+        pq.write_table(pa.table({"image": ["a.png"]}), file)
+    data = fd.dataset("memory://bucket/x.parquet", images="image")
+    with pytest.raises(UsageError, match="a table in an object store must have the bytes of images"):
+        data[0]
+
+
 def test_places_that_do_not_exist(memory):
     refused(r"there is no file or folder memory://bucket/nope\. Check the name", "memory://bucket/nope")
     refused(r"nope://x cannot be opened: Protocol not known: nope\. Install", "nope://x")
@@ -105,6 +126,6 @@ def test_places_that_do_not_exist(memory):
 
 
 def test_a_password_in_a_url_is_refused_and_not_shown():
-    with pytest.raises(UsageError, match="the URL has a password") as raised:
+    with pytest.raises(UsageError, match="the URL of the data has a password") as raised:
         fd.dataset("s3://ada:secret@clicks/2026.parquet")
     assert "secret" not in str(raised.value)

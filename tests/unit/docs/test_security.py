@@ -7,7 +7,7 @@ import re
 from spawner_config.settings import ROOT
 
 PAGE = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
-FOLDERS = {"browser", "docker", "kubernetes", "integration"}
+FOLDERS = {"browser", "contract", "docker", "kubernetes", "integration"}
 TEST = re.compile(r"`((?:[a-z_]+/)*test_[a-z_]+\.py)`|`(test_[a-z0-9_]+)`")
 
 

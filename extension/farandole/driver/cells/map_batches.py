@@ -86,6 +86,7 @@ class BatchJob:
 
     async def _work(self, progress: Progress) -> None:
         async with self._core.cell(progress):
+            await in_thread(self._folder.begin)
             run = await in_thread(partial(self._run.create, self._plan))
             self._core.router.runs[run.id] = run
             await self._core.lead(self._keeper)

@@ -17,6 +17,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import Liveness
 from farandole.driver.kernels.replies import Reply, Sink
 from farandole.driver.kernels.router import MessageRouter
+from farandole.driver.loop import watched
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.recovery.reattach import RunReader
@@ -56,6 +57,7 @@ class ClusterCore:
         # Every cell, every change of size and every start holds this lock. Two cells at the same time would mix up
         # their collectives, and the ranks must not change while a cell is being prepared or executed.
         self._cell = asyncio.Lock()
+        self._replacing = False
         self._elastic: ElasticRun | None = None
         self.service: RankService | None = None
         """What runs on the ranks beside cells, or None."""
@@ -163,9 +165,9 @@ class ClusterCore:
     def busy(self) -> bool:
         """Whether a cell is running or about to run, or the cluster is starting or changing its size.
 
-        This is also true if all ranks of the cell are lost.
+        This is also true if all ranks of the cell are lost, but not during `replace_lost`.
         """
-        return self._cell.locked() or bool(self.group.busy)
+        return (self._cell.locked() and not self._replacing) or bool(self.group.busy)
 
     @asynccontextmanager
     async def cell(self, progress: Progress, *, backend: str | None = None) -> AsyncIterator[None]:
@@ -175,6 +177,15 @@ class ClusterCore:
                 self.use(backend)
             await self.reconcile(progress)
             yield
+
+    async def replace_lost(self, progress: Progress) -> None:
+        """Replace lost workers and ranks between two cells. A cell that begins meanwhile waits instead of failing."""
+        async with self._cell:
+            self._replacing = True
+            try:
+                await self.reconcile(progress)
+            finally:
+                self._replacing = False
 
     async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
         """Replace lost workers and ranks, execute a cell on the ranks, and return its outcome on each rank."""
@@ -209,11 +220,7 @@ class ClusterCore:
     async def _with_liveness(self, work: Coroutine[Any, Any, list[Reply]], notice: Notify | None) -> list[Reply]:
         if notice is None:
             return await work
-        liveness = asyncio.create_task(Liveness(lambda: self.group.busy, notice).run())
-        try:
-            return await work
-        finally:
-            liveness.cancel()
+        return await watched(work, Liveness(lambda: self.group.busy, notice).run())
 
     def _checked(self, replies: list[Reply]) -> list[Reply]:
         intact = all(reply.status == "ok" and not reply.left for reply in replies)
@@ -362,13 +369,9 @@ class ClusterCore:
     async def _form_world(self, progress: Progress) -> None:
         """Assign the ranks and form their world."""
         self._assign_ranks()
-        environment = {"FARANDOLE_CLUSTER": self.name}
-        fresh = any(not kernel.prepared for kernel in self.group.kernels)
-        await self.group.control(
-            rank_calls.prepare(environment),
-            what="preparing the ranks",
-            timeout=BOOT_SECONDS if fresh else ANSWER_SECONDS,
-        )
+        prepare = rank_calls.prepare({"FARANDOLE_CLUSTER": self.name})
+        seconds = ANSWER_SECONDS if all(kernel.prepared for kernel in self.group.kernels) else BOOT_SECONDS
+        await self.group.control(prepare, what="preparing the ranks", timeout=seconds)
         for kernel in self.group.kernels:
             kernel.prepared = True
         await self._preload(progress)

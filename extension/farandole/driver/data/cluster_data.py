@@ -32,38 +32,31 @@ class ClusterData:
     _engine: DataEngine | None = None
     _client: Client | None = None
 
-    def dask(self, *, pause_while_training: bool = False) -> Client:
+    def dask(self, *, pause_while_training: bool | None = None) -> Client:
         """Start Dask on the ranks, and return its client. A further call returns the same client.
 
         - Each rank runs a Dask worker in its own process, so that cells use the results of its tasks without a copy.
           The scheduler runs in this process, and ends with it.
         - The client becomes Dask's default: ``compute`` and ``persist`` of Dask collections run on the ranks.
         - Ranks that are added or replaced start a Dask worker as well. When ranks are removed, their data is copied
-          to other ranks first. If a rank is lost, its tasks run again elsewhere.
+          to other ranks first. If a rank is lost, its tasks run again elsewhere, and while tasks wait, it is replaced.
 
         Args:
-            pause_while_training: whether tasks wait while a training cell runs. Tasks that have begun continue.
+            pause_while_training: whether tasks wait while a training cell runs. Tasks that have begun continue. None
+                keeps what an earlier call has set, which is False at first.
 
         Raises:
             UsageError: Dask is not installed, a cell is running, or this process runs outside the hub of the workers.
             RankError: a rank cannot start its Dask worker.
         """
-        if self._client is not None and self._client.status == "running":
-            return self._client
-        try:
-            from farandole.driver.data.engine import DataEngine
-        except ImportError as exc:
-            raise UsageError(f"Dask is not installed here ({exc}); run `pip install 'farandole[data]'`") from exc
-        self._control.refuse_while_busy()
-        self._end_engine()
-        engine = DataEngine(self._core, pauses=pause_while_training, progress=self._progress)
-        try:
-            self._loop.call(engine.start())
+        engine = self._engine
+        if engine is None or not engine.running:
+            engine = self._start_engine(pauses=bool(pause_while_training))
+        elif pause_while_training not in {None, engine.pauses}:
+            self._control.refuse_while_busy()
+            self._loop.call(engine.set_pauses(pauses=bool(pause_while_training)))
+        if self._client is None or self._client.status != "running":
             self._client = engine.client()
-        except BaseException:
-            self._loop.call(engine.close())
-            raise
-        self._engine = self._core.service = engine
         return self._client
 
     def map_batches(
@@ -87,11 +80,12 @@ class ClusterData:
         Args:
             stages: functions of a batch, classes whose instances are called with a batch, or names of stored models
                 such as ``iris:3``. A batch is a dict with a list, an array or a tensor for each column.
-            source: a list of records, a dataset with ``__len__`` and ``__getitem__``, the path of a folder of files
-                or of a Parquet or Arrow file or a folder of them, or a Dask dataframe.
+            source: a list of records, a dataset with ``__len__`` and ``__getitem__``, the path or URL of a folder of
+                files or of a Parquet or Arrow file or a folder of them, or a Dask dataframe.
             to: the output folder, which all workers must see.
             batch_size: the number of rows of a batch.
-            part_rows: the number of rows of a part, or None for 1,000 or, for a very large source, more.
+            part_rows: the number of rows of a part, or None for 1,000, or fewer for a small and more for a very large
+                source.
             on_error: ``raise`` to end at the first record for which a stage fails, or ``skip`` to leave such records
                 out.
             name: the name of the run.
@@ -132,6 +126,22 @@ class ClusterData:
             run = BatchRun(self._core, self._runner.store, self._progress, watch)
             job = BatchJob(self._core, engine, client, plan=plan, folder=folder, run=run)
             return job.compute(self._loop, self._progress)
+
+    def _start_engine(self, *, pauses: bool) -> DataEngine:
+        try:
+            from farandole.driver.data.engine import DataEngine
+        except ImportError as exc:
+            raise UsageError(f"Dask is not installed here ({exc}); run `pip install 'farandole[data]'`") from exc
+        self._control.refuse_while_busy()
+        self._end_engine()
+        engine = DataEngine(self._core, pauses=pauses, progress=self._progress)
+        try:
+            self._loop.call(engine.start())
+        except BaseException:
+            self._loop.call(engine.close())
+            raise
+        self._engine = self._core.service = engine
+        return engine
 
     def _end_engine(self) -> None:
         """End Dask on the ranks, if it runs."""

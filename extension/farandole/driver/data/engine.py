@@ -8,12 +8,16 @@ import os
 import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import dask
 from distributed import Client, Scheduler, Security
+from distributed.core import Status
 
 from farandole.driver.core.core import ClusterCore
+from farandole.driver.data.certificate import credentials, new_security
 from farandole.driver.data.monitor import TaskMonitor
 from farandole.driver.data.status import DaskStatus
 from farandole.driver.kernels import rank_calls
@@ -21,17 +25,25 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.loop import LoopThread
 from farandole.driver.workers.worker import Progress
 from farandole.driver.world.backends.base import LOOPBACK
-from farandole.exceptions import FarandoleError, UsageError
+from farandole.exceptions import FarandoleError, RankDiedError, UsageError
+from farandole.files.private import private_folder
 
 T = TypeVar("T")
 
 JOIN_SECONDS = 90.0
 LEAVE_SECONDS = 60.0
+CLOSE_SECONDS = 30.0
+LOOK_SECONDS = 1.0
+"""How often the engine looks whether a rank or its Dask worker is lost."""
+RETRY_SECONDS = 10.0
+"""The pause after a failed attempt to replace them."""
 ACTIVE_SECONDS = 20.0
 """Seconds between two requests to a rank whose Dask worker has tasks, so that its server does not count as idle."""
-ROLES = ("scheduler", "worker", "client")
+SILENT_SECONDS = 300
+"""How long a connection to a rank may be silent. A cell that holds the GIL delays all answers of its rank."""
 DASHBOARD = "127.0.0.1:0"
-"""The address of the scheduler's HTTP server, with Dask's dashboard if bokeh is installed."""
+"""The address of the scheduler's HTTP server, which has pages only if bokeh is installed."""
+SCRATCH = "farandole-dask"
 
 
 class DataEngine:
@@ -39,26 +51,34 @@ class DataEngine:
 
     - Each engine has its own certificate, which exists only in the memory of this process and of the ranks. Whoever
       connects without it is refused, in both directions.
+    - While tasks wait, lost ranks are replaced as before a cell, because the notebook may be waiting for the tasks.
     - All methods except `client` must be called on the core's event loop.
     """
 
     def __init__(self, core: ClusterCore, *, pauses: bool, progress: Progress) -> None:
+        self.pauses = pauses
+        """Whether tasks wait while a training cell runs."""
         self._core = core
-        self._pauses = pauses
         self._progress = progress
-        self._security = Security.temporary()
-        # The notebook would show what the scheduler logs about each connection.
-        logging.getLogger("distributed").setLevel(logging.WARNING)
+        self._security = new_security()
         self._loop = LoopThread("farandole-dask")
         self._scheduler: Scheduler | None = None
         self._monitor = TaskMonitor()
-        self._active: asyncio.Task[None] | None = None
         self._addresses: dict[RankKernel, str] = {}
+        self._leaving: set[RankKernel] = set()
+        # The next cell, a job, and the loop that replaces ranks may notice a missing Dask worker at the same time.
+        self._joining = asyncio.Lock()
+        self._care: list[asyncio.Task[None]] = []
 
     @property
     def status(self) -> DaskStatus:
         """Dask's tasks and data a second ago, or earlier if the scheduler is busy. Any thread may read this."""
         return self._monitor.status
+
+    @property
+    def running(self) -> bool:
+        """Whether the scheduler runs. It also ends if the user calls `shutdown` of the client."""
+        return self._scheduler is not None and bool(self._scheduler.status == Status.running)
 
     async def start(self) -> None:
         """Start the scheduler, and a Dask worker on each rank.
@@ -72,13 +92,20 @@ class DataEngine:
                 "Dask needs connections from the workers to this process, which a hub does not pass on to another "
                 "machine; run the notebook on the hub."
             )
+        _set_defaults()
         self._scheduler = await self._there(_scheduler(self._security, self._own_address(), self._monitor))
         await self._join()
-        self._active = asyncio.create_task(self._stay_active())
+        self._care = [asyncio.create_task(self._stay_active()), asyncio.create_task(self._stay_complete())]
 
     def client(self) -> Client:
         """Return a new client of this process, which becomes Dask's default."""
-        return Client(self._scheduler.address, security=self._security, name=f"farandole-{self._core.name}")
+        return Client(self._started.address, security=self._security, name=f"farandole-{self._core.name}")
+
+    async def set_pauses(self, *, pauses: bool) -> None:
+        """Set whether tasks wait while a training cell runs."""
+        self.pauses = pauses
+        call = rank_calls.set_data_pauses(pauses)
+        await self._core.group.control(call, what="changing Dask", timeout=JOIN_SECONDS, in_subshell=True)
 
     async def join(self) -> None:
         """Start a Dask worker on each rank that has none. Only report a failure, because cells can still run."""
@@ -89,15 +116,17 @@ class DataEngine:
 
     async def leave(self, kernels: Sequence[RankKernel]) -> None:
         """Copy the data of these ranks to other ranks, and end their Dask workers, because the ranks will stop."""
+        self._leaving.update(kernels)
         going = [address for kernel in kernels if (address := self._addresses.pop(kernel, None))]
-        if not going:
+        if not going or not self.running:
             return
         try:
-            await asyncio.wait_for(self._there(self._scheduler.retire_workers(going)), LEAVE_SECONDS)
+            left = await asyncio.wait_for(self._there(self._started.retire_workers(going)), LEAVE_SECONDS)
         except TimeoutError:
+            left = {}
+        if len(left) < len(going):
             self._progress(
-                f"Dask has not copied all data of the ranks that stop within {LEAVE_SECONDS:.0f} seconds; it computes "
-                "what is lost again"
+                "Dask could not copy all data of the ranks that stop to other ranks; it computes what is lost again"
             )
 
     async def workers(self) -> dict[str, int]:
@@ -107,37 +136,88 @@ class DataEngine:
 
     async def close(self) -> None:
         """End the scheduler. The Dask workers end when they lose it."""
-        if self._active is not None:
-            self._active.cancel()
+        for task in self._care:
+            task.cancel()
+        if self._care:
+            await asyncio.wait(self._care)
         if self._scheduler is not None:
-            await self._there(self._scheduler.close())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._there(self._scheduler.close()), CLOSE_SECONDS)
         self._loop.close()
 
     async def _join(self) -> None:
-        connected = await self._connected()
-        joined = {kernel for kernel, address in self._addresses.items() if address in connected}
-        fresh = [kernel for kernel in self._core.group.kernels if kernel not in joined and kernel.alive]
-        if not fresh:
-            return
-        call = rank_calls.start_data_worker(self._scheduler.address, _credentials(self._security), self._pauses)
-        found = await self._core.group.control(
-            call, what="starting Dask", timeout=JOIN_SECONDS, kernels=fresh, in_subshell=True
+        async with self._joining:
+            lacking = await self._lacking()
+            tries = await asyncio.gather(*map(self._start_on, lacking), return_exceptions=True)
+        # Raise errors only after all starts have ended, so that a retry does not start Dask twice on a rank.
+        for failure in tries:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def _start_on(self, kernel: RankKernel) -> None:
+        call = rank_calls.start_data_worker(self._started.address, credentials(self._security), self.pauses)
+        [self._addresses[kernel]] = await self._core.group.control(
+            call, what="starting Dask", timeout=JOIN_SECONDS, kernels=[kernel], in_subshell=True
         )
-        self._addresses |= dict(zip(fresh, found, strict=True))
+
+    async def _lacking(self) -> list[RankKernel]:
+        """Return the living ranks whose Dask worker is missing. The scheduler forgets those of dead ranks."""
+        if not self.running:
+            return []
+        connected = await self._connected()
+        # Ranks may have begun to leave meanwhile.
+        self._leaving &= set(self._core.group.kernels)
+        kernels = [one for one in self._core.group.kernels if one.alive and one not in self._leaving]
+        self._addresses = {kernel: address for kernel, address in self._addresses.items() if kernel in kernels}
+        return [kernel for kernel in kernels if self._addresses.get(kernel) not in connected]
 
     async def _connected(self) -> set[str]:
-        return await self._there(_connected(self._scheduler))
+        """Return the addresses of the Dask workers that are connected, after those of dead ranks are removed."""
+        dead = {address for kernel, address in self._addresses.items() if not kernel.alive}
+        return await self._there(_connected(self._started, dead))
+
+    async def _stay_complete(self) -> None:
+        """Replace lost ranks while tasks wait, and start Dask on ranks that lack it. End with the cluster."""
+        problem = ""
+        while not self._core.ended:
+            await asyncio.sleep(RETRY_SECONDS if problem else LOOK_SECONDS)
+            try:
+                await self._complete()
+                problem = ""
+            except RankDiedError:
+                # The scheduler has lost the Dask worker before the driver knows that its rank is lost.
+                continue
+            except FarandoleError as exc:
+                if str(exc) != problem:
+                    self._progress(f"Dask cannot use all ranks now, and tries again: {str(exc).splitlines()[0]}")
+                problem = str(exc)
+        # Otherwise a notebook that waits for a task would wait forever.
+        await self._there(self._started.close())
+
+    async def _complete(self) -> None:
+        core, status = self._core, self.status
+        if core.group.dead and not core.busy and self.running and status.done + status.failed < status.tasks:
+            await core.replace_lost(self._progress)
+        if core.world is not None and core.world.formed:
+            await self._join()
 
     async def _stay_active(self) -> None:
         """Make a request to each rank whose Dask worker has tasks, again and again."""
         while True:
             await asyncio.sleep(ACTIVE_SECONDS)
-            working = await self._there(_working(self._scheduler))
+            working = await self._there(_working(self._started))
             kernels = [kernel for kernel, address in self._addresses.items() if address in working and kernel.alive]
+            if not kernels:
+                continue
             with suppress(FarandoleError):
                 await self._core.group.control(
                     rank_calls.clock(), what="Dask's tasks", timeout=ACTIVE_SECONDS, kernels=kernels, in_subshell=True
                 )
+
+    @property
+    def _started(self) -> Scheduler:
+        assert self._scheduler is not None, "the engine has not started"
+        return self._scheduler
 
     def _own_address(self) -> str:
         """Return the address of this process that all workers reach."""
@@ -160,7 +240,10 @@ async def _awaited(work: Awaitable[T]) -> T:
     return await work
 
 
-async def _connected(scheduler: Scheduler) -> set[str]:
+async def _connected(scheduler: Scheduler, dead: set[str]) -> set[str]:
+    # The scheduler itself would wait minutes for a machine that is gone.
+    for address in dead:
+        await scheduler.remove_worker(address, stimulus_id="farandole-rank-lost")
     return set(scheduler.workers)
 
 
@@ -169,13 +252,31 @@ async def _working(scheduler: Scheduler) -> set[str]:
 
 
 async def _scheduler(security: Security, host: str, monitor: TaskMonitor) -> Scheduler:
+    has_pages = find_spec("bokeh") is not None
+    # The route of the proxy passes requests on to other machines.
+    routes = [one for one in dask.config.get("distributed.scheduler.http.routes") if not one.endswith(".proxy")]
+    own = {"distributed.scheduler.http.routes": routes if has_pages else [], "distributed.admin.tick.interval": "1s"}
+    with dask.config.set(own):
+        scheduler: Scheduler = await Scheduler(
+            protocol="tls",
+            host=host,
+            security=security,
+            dashboard=has_pages,
+            dashboard_address=DASHBOARD,
+            local_directory=dask.config.get("temporary-directory") or str(private_folder(SCRATCH)),
+            plugins=[monitor],
+            timeout=SILENT_SECONDS,
+        )
+    return scheduler
+
+
+@cache
+def _set_defaults() -> None:
+    """Change defaults of Dask's configuration in this process. Users' own settings have precedence."""
+    changed: dict[str, Any] = {"comm": {"timeouts": {"tcp": f"{SILENT_SECONDS}s"}}}
     if "JUPYTERHUB_SERVICE_PREFIX" in os.environ:
         # The dashboard is on the loopback interface. jupyter-server-proxy brings it to the user's browser.
-        dask.config.set({"distributed.dashboard.link": "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"})
-    return await Scheduler(protocol="tls", host=host, security=security, dashboard_address=DASHBOARD, plugins=[monitor])
-
-
-def _credentials(security: Security) -> dict[str, Any]:
-    """Return the arguments with which a rank makes the same `Security`."""
-    names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in ROLES for kind in ("cert", "key")))
-    return {name: getattr(security, name) for name in names}
+        changed["dashboard"] = {"link": "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"}
+    dask.config.update_defaults({"distributed": changed})
+    # The notebook would show what Dask logs about each connection and each shuffle.
+    logging.getLogger("distributed").setLevel(logging.ERROR)

@@ -32,7 +32,12 @@ NO_VALUES = "null"
 """Arrow's type of a column in which all values are None."""
 WRITE_SECONDS = 1.0
 """The shortest interval between two writes of the manifest. Parts that it lacks after a crash are computed again."""
+WRITE_SHARE = 0.1
+"""The largest share of the time in which the manifest is written. It can be large if many records are left out."""
+MOST_SKIPPED = 100_000
+"""The number of records that may be left out."""
 MOST_BYTES = 512 * 2**20
+PARTS = "part-*.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +64,12 @@ class OutputFolder:
         self.done: dict[str, StoredPart] = {}
         self._job = dict(job)
         self._columns: dict[str, str] = {}
-        self._written = 0.0
+        self._next_write = 0.0
         self._lock = _locked(folder)
         try:
             self._clean()
             self._read(skip=skip)
+            self._skipped = len(self.skipped)
         except BaseException:
             self.close()
             raise
@@ -92,14 +98,25 @@ class OutputFolder:
         """Return a new path to which a rank can write a part."""
         return self.folder / f".{part.name}.{secrets.token_hex(8)}.tmp"
 
+    def begin(self) -> None:
+        """Write the manifest before the first part. Raises UsageError if that is not possible.
+
+        If this process is killed, the next call knows by it that the parts belong to the job.
+        """
+        try:
+            self.write()
+        except OSError as exc:
+            raise self._unwritable(exc) from exc
+
     def add(self, part: Part, result: PartResult, temporary: Path) -> None:
         """Give a part that a rank has written its name, and write the manifest now or soon.
 
         Raises:
-            RankError: its columns differ from those of the other parts.
+            RankError: its columns differ from those of the other parts, or too many records are left out.
             UsageError: the folder cannot be written, or the rank has another disk.
         """
         self._check_columns(part, result)
+        self._check_skipped(result)
         try:
             if result.rows:
                 temporary.rename(self.folder / part.name)
@@ -108,7 +125,7 @@ class OutputFolder:
             self.done[part.name] = StoredPart(
                 rows=result.rows, bytes=result.size, sha256=result.sha256, skipped=result.skipped
             )
-            if time.monotonic() - self._written > WRITE_SECONDS:
+            if time.monotonic() >= self._next_write:
                 self.write()
         except FileNotFoundError as exc:
             raise UsageError(
@@ -132,12 +149,14 @@ class OutputFolder:
 
     def write(self) -> None:
         """Write the manifest. Raises OSError."""
+        began = time.monotonic()
         _sync(self.folder)
         known = {name: asdict(self.done[name]) for name in self.parts if name in self.done}
         content = {"format": FORMAT, "job": self._job, "columns": self._columns, "parts": known}
         data = strict_json(content, indent=1).encode()
         write_atomically(self.folder / MANIFEST, data, durable=True, parents=False)
-        self._written = time.monotonic()
+        now = time.monotonic()
+        self._next_write = now + max(WRITE_SECONDS, (now - began) / WRITE_SHARE)
 
     def close(self) -> None:
         """Let other processes use the folder."""
@@ -159,18 +178,30 @@ class OutputFolder:
             return
         try:
             found = read_json(self.folder, MANIFEST, MOST_BYTES)
-            job, self._columns = found["job"], dict(found["columns"])
+            self._columns = dict(found["columns"])
             parts = {name: _stored(about) for name, about in found["parts"].items()}
+            changes = list(_changes(found["job"], self._job))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
             raise UsageError(
                 f"{MANIFEST} in {self.folder} cannot be read ({reason(exc)}); delete the folder, or choose another one"
             ) from exc
-        if changes := list(_changes(job, self._job)):
+        # A job that has no part yet, because a stage fails, may be replaced by its corrected successor.
+        if parts and changes:
             raise UsageError(
                 f"{self.folder} has the output of another job: {'; '.join(changes)}. Use the same arguments to "
                 "continue it, choose another folder, or delete this one to begin again"
             )
         self.done = {name: part for name, part in parts.items() if self._is_whole(name, part, skip=skip)}
+        if not self.done:
+            self._columns = {}
+        self._remove_unknown()
+
+    def _remove_unknown(self) -> None:
+        """Delete files of parts that will be computed again. Readers of the folder could take them for its content."""
+        for path in self.folder.glob(PARTS):
+            if path.name not in self.done:
+                with suppress(OSError):
+                    path.unlink()
 
     def _is_whole(self, name: str, part: StoredPart, *, skip: bool) -> bool:
         """Return whether a part need not be computed: the file has its size, and no record may be missing."""
@@ -188,6 +219,14 @@ class OutputFolder:
             )
         found = {name: kind for name, kind in result.columns.items() if kind != NO_VALUES}
         self._columns = {**result.columns, **known, **found}
+
+    def _check_skipped(self, result: PartResult) -> None:
+        self._skipped += len(result.skipped)
+        if self._skipped > MOST_SKIPPED:
+            raise RankError(
+                f"more than {MOST_SKIPPED:,} records fail, and so many are not left out. The last one is "
+                f"{result.skipped[-1].input}: {result.skipped[-1].error}. Correct the stage, and choose another folder"
+            )
 
     def _unwritable(self, exc: OSError) -> UsageError:
         return UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from distributed import Scheduler
 from distributed.core import Status
@@ -15,11 +15,16 @@ from tornado.ioloop import PeriodicCallback
 from farandole.driver.data.status import DaskStatus, DaskWorker
 
 LOOK_SECONDS = 1.0
-UNFINISHED = ("waiting", "no-worker", "queued", "processing")
+UNFINISHED: tuple[Literal["waiting", "no-worker", "queued", "processing"], ...] = (
+    "waiting",
+    "no-worker",
+    "queued",
+    "processing",
+)
 """The states of tasks that Dask still has to compute."""
 
 
-class TaskMonitor(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
+class TaskMonitor(SchedulerPlugin):
     """Describes the scheduler of which it is a plugin once a second.
 
     The scheduler calls all methods on its loop, so nothing changes while they read its workers and tasks. `status` is

@@ -64,7 +64,7 @@ class BatchPlan:
     def of(cls, request: BatchRequest) -> BatchPlan:
         """Check a request. Raises UsageError or ModelError if it is not possible."""
         stages, found = checked_stages(request.stages), find_input(request.source)
-        if isinstance(request.source, str | os.PathLike) and request.folder.is_relative_to(found.identity["path"]):
+        if isinstance(request.source, str | os.PathLike) and _is_within(request.folder, found.identity["path"]):
             raise UsageError(
                 f"the output folder {request.folder} is in the source, which it would change; choose one elsewhere"
             )
@@ -92,3 +92,7 @@ class BatchPlan:
             batch_size=self.request.batch_size,
             skip=self.request.skip,
         )
+
+
+def _is_within(folder: Path, source: str) -> bool:
+    return folder.resolve().is_relative_to(Path(source).resolve())

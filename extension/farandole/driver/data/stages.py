@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 
 from farandole.batches.stages import is_class, name_of, title_of
-from farandole.driver.data.digests import digest
+from farandole.datasets.digests import digest
 from farandole.exceptions import ModelError, UsageError
 from farandole.models.model import PROGRAM_FILE
 from farandole.models.store import ModelStore

@@ -188,3 +188,7 @@ def finish_files(
 
 def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) -> RankCall[str]:
     return RankCall("start_data_worker", (scheduler, security, pauses))
+
+
+def set_data_pauses(pauses: bool) -> RankCall[None]:
+    return RankCall("set_data_pauses", (pauses,))

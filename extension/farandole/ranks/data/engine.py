@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from farandole.exceptions import DaskError
+
 if TYPE_CHECKING:
     from farandole.ranks.data.worker import DataWorker
 
@@ -15,18 +17,35 @@ class Engine:
     def __init__(self) -> None:
         self._worker: DataWorker | None = None
         self._pauses = False
+        self._training = False
 
     def start(self, scheduler: str, security: dict[str, str], *, pauses: bool) -> str:
         """Start a Dask worker, and return its address. A Dask worker of an earlier scheduler ends.
 
-        If it ``pauses``, it begins no task while a training cell runs.
+        If it ``pauses``, it begins no task while a training cell runs. Raises DaskError if Dask is not installed or the
+        scheduler cannot be reached.
         """
-        # Ranks that do no such work need no time to import Dask.
-        from farandole.ranks.data.worker import DataWorker
-
+        try:
+            # Ranks that do no such work need no time to import Dask.
+            from farandole.ranks.data.worker import DataWorker
+        except ImportError as exc:
+            raise DaskError(
+                f"Dask is not installed on this worker ({exc}); use an image that has `farandole[data]`"
+            ) from exc
         self.stop()
-        self._worker, self._pauses = DataWorker(scheduler, security), pauses
+        self._worker = DataWorker(scheduler, security)
+        self.set_pauses(pauses=pauses)
         return self._worker.address()
+
+    def set_pauses(self, *, pauses: bool) -> None:
+        """Set whether the Dask worker begins no task while a training cell runs. One may be running now."""
+        self._pauses = pauses
+        if self._worker is None:
+            return
+        if self._pauses and self._training:
+            self._worker.executor.pause()
+        else:
+            self._worker.executor.resume()
 
     def stop(self) -> None:
         """End the Dask worker, if there is one."""
@@ -36,13 +55,13 @@ class Engine:
 
     def training_begins(self) -> None:
         """Pause the Dask worker, if the user has asked for that."""
-        if self._worker is not None and self._pauses:
-            self._worker.executor.pause()
+        self._training = True
+        self.set_pauses(pauses=self._pauses)
 
     def training_ends(self) -> None:
         """Let the Dask worker continue."""
-        if self._worker is not None:
-            self._worker.executor.resume()
+        self._training = False
+        self.set_pauses(pauses=self._pauses)
 
 
 @cache

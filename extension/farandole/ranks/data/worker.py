@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from functools import cache
 from typing import Any
 
 import dask
 from distributed import Security, Worker
-from distributed.comm import get_address_host
+from distributed.comm.addressing import get_address_host
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.utils import get_ip
 
 from farandole.exceptions import DaskError
+from farandole.files.private import private_folder
 from farandole.ranks import context
 from farandole.ranks.preflight.machine import memory
 from farandole.ranks.world.cores import threads
 
 START_SECONDS = 60.0
 CLOSE_SECONDS = 10.0
-CONFIG = {
-    # A cell that holds the GIL for a long time delays the answers of the Dask worker in its process.
-    "distributed.comm.timeouts.connect": "300s",
-    "distributed.comm.timeouts.tcp": "300s",
+DEFAULTS = {
+    "distributed": {
+        # A cell that holds the GIL for a long time delays the answers of the Dask worker in its process.
+        "comm": {"timeouts": {"connect": "300s", "tcp": "300s"}},
+        # Dask would wake the rank up to a hundred times a second for these measurements, also during a training cell.
+        "worker": {"profile": {"enabled": False}, "http": {"routes": []}},
+        "admin": {"tick": {"interval": "1s"}},
+    }
 }
-"""Settings of Dask in a rank's process."""
+"""Defaults of Dask's configuration in a rank's process. Users' own settings have precedence."""
 LOOPBACK = "127.0.0.1:0"
-"""The address of the Dask worker's HTTP server, which cannot be turned off."""
+"""The address of the Dask worker's HTTP server, which cannot be turned off and has no pages."""
+SCRATCH = "farandole-dask"
+RESERVED = 200 * 2**20
+"""The memory in bytes that the Jupyter server of a worker needs. A quarter of the worker's memory is the most."""
 
 
-class PausableThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]  # distributed has no types
+class PausableThreadPoolExecutor(ThreadPoolExecutor):
     """Threads that run tasks, and that begin no task while they are paused.
 
     Dask recognizes an executor of threads by the name of its class.
     """
 
     def __init__(self, threads: int) -> None:
-        super().__init__(threads, thread_name_prefix="farandole-dask")
+        super().__init__(threads, thread_name_prefix="farandole-dask")  # type: ignore[no-untyped-call]
         self._open = threading.Event()
         self._open.set()
+        self._ended = False
 
     @property
     def paused(self) -> bool:
@@ -57,19 +68,25 @@ class PausableThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]  # d
         """Begin the tasks that are waiting."""
         self._open.set()
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(  # type: ignore[override]  # the class of distributed, which has no types, names its first parameter
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:
         """Run a task in a thread, as soon as there is one and the executor is not paused."""
 
         def run() -> Any:
             self._open.wait()
+            if self._ended:
+                raise CancelledError("Dask has ended on this rank")
             return function(*args, **kwargs)
 
-        return super().submit(run)
+        future: Future[Any] = super().submit(run)  # type: ignore[no-untyped-call]
+        return future
 
     def shutdown(self, *args: Any, **kwargs: Any) -> None:
-        """End the threads, also those that wait for the end of a pause."""
+        """End the threads. Tasks that wait for the end of a pause do not begin."""
+        self._ended = True
         self.resume()
-        super().shutdown(*args, **kwargs)
+        super().shutdown(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 class DataWorker:
@@ -82,27 +99,32 @@ class DataWorker:
         self.executor = PausableThreadPoolExecutor(threads())
         self._scheduler = scheduler
         self._security = Security(require_encryption=True, **security)
-        self._worker: Future[Worker] = Future()
+        self._address: Future[str] = Future()
+        self._worker: Worker | None = None
         self._thread = threading.Thread(target=self._run, name="farandole-dask-loop", daemon=True)
         self._thread.start()
+        # The end of the process would stop the thread while it removes its files.
+        atexit.register(self.close)
 
     def address(self) -> str:
         """Wait until the worker has joined its scheduler, and return its address.
 
-        Raises DaskError if the scheduler cannot be reached.
+        Raises DaskError if it cannot start, or cannot reach the scheduler.
         """
         try:
-            return str(self._worker.result().address)
-        except (OSError, TimeoutError) as exc:
+            return self._address.result(START_SECONDS + CLOSE_SECONDS)
+        except TimeoutError as exc:
             raise DaskError(
                 f"this rank cannot reach Dask's scheduler in the notebook at {self._scheduler} ({exc}); open the ports "
                 "between the machines of notebooks and workers"
             ) from exc
+        except (OSError, RuntimeError) as exc:
+            raise DaskError(f"Dask cannot start on this rank: {exc.__cause__ or exc}") from exc
 
     def close(self) -> None:
         """Leave the scheduler, and end the threads."""
-        if self._thread.is_alive() and self._worker.done() and not self._worker.exception():
-            worker = self._worker.result()
+        atexit.unregister(self.close)
+        if (worker := self._worker) is not None:
             asyncio.run_coroutine_threadsafe(worker.close(executor_wait=False), self._loop)
         self._thread.join(CLOSE_SECONDS)
 
@@ -111,33 +133,49 @@ class DataWorker:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # The cells of the rank would show what Dask logs about each connection.
-        logging.getLogger("distributed").setLevel(logging.WARNING)
         try:
-            with dask.config.set(CONFIG):
-                worker = await Worker(
-                    self._scheduler,
-                    host=get_ip(get_address_host(self._scheduler)),
-                    name=f"{context.worker()}/{os.getpid()}",
-                    nthreads=threads(),
-                    executor=self.executor,
-                    memory_limit=memory_limit(),
-                    security=self._security,
-                    dashboard_address=LOOPBACK,
-                    death_timeout=START_SECONDS,
-                )
+            worker = await self._start()
         except BaseException as exc:  # noqa: BLE001 - `address` raises it in another thread
-            self._worker.set_exception(exc)
+            self._address.set_exception(exc)
             return
         # Heartbeats bring this to the scheduler, where the driver's `TaskMonitor` reads it and the worker's name.
         worker.metrics["farandole_paused"] = lambda _: self.executor.paused
-        self._worker.set_result(worker)
+        self._worker = worker
+        self._address.set_result(str(worker.address))
         await worker.finished()
+        # Its results would otherwise stay in memory until the rank starts Dask again.
+        self._worker = None
+
+    async def _start(self) -> Worker:
+        _set_defaults()
+        worker: Worker = await Worker(
+            self._scheduler,
+            host=get_ip(get_address_host(self._scheduler)),
+            name=f"{context.worker()}/{os.getpid()}",
+            nthreads=threads(),
+            executor=self.executor,
+            memory_limit=memory_limit(),
+            local_directory=dask.config.get("temporary-directory") or str(private_folder(SCRATCH)),
+            security=self._security,
+            dashboard_address=LOOPBACK,
+            death_timeout=START_SECONDS,
+        )
+        return worker
+
+
+@cache
+def _set_defaults() -> None:
+    dask.config.update_defaults(DEFAULTS)
+    # The cells of the rank would show what Dask logs about each connection and each shuffle.
+    logging.getLogger("distributed").setLevel(logging.ERROR)
 
 
 def memory_limit() -> int:
-    """Return this rank's share of the memory in bytes: of its container's limit, or of the machine."""
+    """Return this rank's share of the memory in bytes: of its worker's limit, or of the machine."""
     import psutil
 
-    _, limit = memory()
+    _, total = memory()
+    # The hub sets this variable to the limit of the profile, also where no container enforces it.
+    limit = min(total, int(os.environ.get("MEM_LIMIT") or total))
+    limit -= min(RESERVED, limit // 4)
     return min(limit // context.local_size(), psutil.virtual_memory().total // context.machine_size())

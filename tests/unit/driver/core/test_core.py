@@ -97,6 +97,23 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
     assert not core.busy
 
 
+async def test_a_cell_that_begins_while_lost_ranks_are_replaced_waits(core, monkeypatch):
+    replacing, may_end = asyncio.Event(), asyncio.Event()
+
+    async def reconcile(_progress):
+        replacing.set()
+        await may_end.wait()
+
+    monkeypatch.setattr(core, "reconcile", reconcile)
+    replacement = asyncio.create_task(core.replace_lost(lambda _: None))
+    await replacing.wait()
+    assert not core.busy
+    may_end.set()
+    async with core.cell(lambda _: None):
+        assert core.busy
+    await replacement
+
+
 async def test_a_cell_can_start_right_after_a_run_is_stopped(core):
     cell = Stopped()
 

@@ -1,8 +1,11 @@
 """Tests of what a source may be, and how it is divided into parts."""
 
+import os
 import pickle
 import threading
+from pathlib import Path
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -24,13 +27,18 @@ def names(found, batch_size, part_rows=None):
 
 def test_parts_are_named_by_their_rows_and_consist_of_whole_batches():
     found = find_input(records(2500))
-    assert names(found, 64) == [
+    assert names(found, 64, 1000) == [
         "part-00000000-00001024.parquet",
         "part-00001024-00002048.parquet",
         "part-00002048-00002500.parquet",
     ]
     assert names(found, 5000) == ["part-00000000-00002500.parquet"]
     assert len(names(found, 1, 1)) == 2500
+
+
+@pytest.mark.parametrize(("rows", "part_rows"), [(10, 64), (3200, 128), (32_000, 1024), (5_000_000, 1024)])
+def test_a_small_source_has_parts_for_many_ranks(rows, part_rows):
+    assert Input(rows=rows, identity={}).part_rows(64, None) == part_rows
 
 
 def test_a_large_source_has_larger_parts_and_longer_names():
@@ -73,8 +81,26 @@ def test_a_folder_of_files(tmp_path):
     assert found.source.read(0, 2) == {"path": ["a.png", "b/2.png"], "bytes": [b"a.png", b"b/2.png"]}
     before = found.identity
     assert (before["rows"], before["path"]) == (2, str(tmp_path))
-    (tmp_path / "a.png").write_bytes(b"longer")
+    (tmp_path / "a.png").write_bytes(b"A.png")
     assert find_input(tmp_path).identity != before
+
+
+def test_a_folder_with_names_that_no_column_can_have(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")).write_bytes(b"1")
+    with pytest.raises(UsageError, match=r"the name of the file 'caf.udce9\.png' in .* is not UTF-8; rename the file"):
+        find_input(tmp_path)
+
+
+def test_a_link_to_nothing_in_a_folder_is_named(tmp_path):
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"cannot be read: 'gone.png': No such file or directory\. Check the path"):
+        find_input(tmp_path)
+
+
+def test_a_column_without_values_in_a_file_fits_the_others(tmp_path):
+    pq.write_table(pa.table({"text": pa.nulls(2), "n": [1, 2]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"n": [3, 4], "text": ["a", "b"]}), tmp_path / "1.parquet")
+    assert find_input(tmp_path).source.read(0, 4)["text"] == [None, None, "a", "b"]
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
@@ -97,6 +123,14 @@ def test_a_dask_dataframe_has_a_part_for_each_partition():
     assert found.identity != find_input(frame[frame.n > 2]).identity
 
 
+def test_a_dask_dataframe_of_files_is_another_one_after_a_change(tmp_path):
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    before = find_input(dd.read_parquet(tmp_path, filesystem="arrow")).identity
+    assert find_input(dd.read_parquet(tmp_path, filesystem="arrow")).identity == before
+    pq.write_table(pa.table({"n": [2]}), tmp_path / "a.parquet")
+    assert find_input(dd.read_parquet(tmp_path, filesystem="arrow")).identity != before
+
+
 def test_a_dask_dataframe_is_the_same_in_a_new_kernel():
     def identity(code, lines):
         there = {"__name__": "__main__"}
@@ -113,7 +147,11 @@ def test_a_dask_dataframe_is_the_same_in_a_new_kernel():
     ("source", "said"),
     [
         ("/nowhere/images", "there is no file or folder /nowhere/images"),
-        ("s3://bucket/rows", "read it with Dask"),
+        ("nope://bucket/rows", "nope://bucket/rows cannot be opened: Protocol not known"),
+        ("s3://ada:secret@bucket/rows", "the URL of the data has a password"),
+        (pa.table({"n": [1]}), "cannot read a source of type Table"),
+        (dd.from_pandas(pd.Series([1]), npartitions=1), "cannot read a Series of Dask; .* to_frame of a series"),
+        (dask.delayed(1), "cannot read a DelayedLeaf of Dask"),
         ([], "the source of type list has no rows"),
         ({"n": [1]}, "cannot read a source of type dict"),
         (pd.DataFrame({"n": [1]}), "dask.dataframe.from_pandas"),

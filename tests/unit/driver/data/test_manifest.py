@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 from farandole.batches.parts import Part, PartResult
@@ -125,6 +126,59 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="has files and no _manifest.json, so it is no output of map_batches"):
         opened(tmp_path)
+
+
+def test_a_job_without_any_part_may_be_replaced_and_leaves_nothing(tmp_path):
+    output = opened(tmp_path)
+    output.begin()
+    # A driver was killed after it had named the part, and before it wrote the manifest.
+    (tmp_path / "part-9.parquet").write_bytes(b"rows")
+    output.close()
+    other = opened(tmp_path, {**JOB, "batch_size": 1})
+    assert other.missing == PARTS
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, MANIFEST]
+    other.close()
+
+
+def test_a_part_that_the_manifest_lacks_is_computed_again(tmp_path):
+    output = opened(tmp_path)
+    output.begin()
+    add(output, 1)
+    output.close()
+    output = opened(tmp_path)
+    assert output.missing == PARTS
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, MANIFEST]
+    output.close()
+
+
+def test_the_manifest_is_written_now_and_then(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(manifest, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    written = []
+    monkeypatch.setattr(manifest, "write_atomically", lambda *_, **__: written.append(clock.now))
+    monkeypatch.setattr(manifest, "_sync", lambda _folder: setattr(clock, "now", clock.now + 0.5))
+    output = opened(tmp_path)
+    output.begin()
+    for place in range(3):
+        clock.now += 3
+        add(output, place)
+    # A write takes half a second, which is at most a tenth of the time.
+    assert written == [100.5, 107.0]
+    output.close()
+
+
+def test_too_many_records_that_fail_end_the_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(manifest, "MOST_SKIPPED", 2)
+    output = opened(tmp_path, skip=True)
+    add(output, 0, skipped=(skipped(0), skipped(0)))
+    with pytest.raises(RankError, match="more than 2 records fail, .* The last one is {}: ValueError"):
+        add(output, 1, skipped=(skipped(1),))
+    output.write()
+    output.close()
+    output = opened(tmp_path, skip=True)
+    with pytest.raises(RankError, match="more than 2 records fail"):
+        add(output, 1, skipped=(skipped(1),))
+    output.close()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"job": 1, "columns": {}, "parts": {"a": {}}}'])

@@ -50,6 +50,14 @@ def test_the_output_may_not_be_in_the_source(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a.png"]
 
 
+def test_a_link_into_the_source_is_no_other_place(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "images")
+    with pytest.raises(UsageError, match="is in the source, which it would change"):
+        BatchPlan.of(request(tmp_path, source=tmp_path / "images", to=tmp_path / "link" / "out"))
+
+
 def test_bad_arguments_make_no_folder(tmp_path):
     with pytest.raises(UsageError, match="has no rows"):
         BatchPlan.of(request(tmp_path, source=[]))

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from farandole.exceptions import UsageError
 from farandole.notebook.magics import FarandoleMagics
-from farandole.notebook.sinks.trackers import trackers_of
 from farandole.notebook.sinks import wandb as wandb_sink
 from farandole.notebook.sinks.delivery import Delivery
+from farandole.notebook.sinks.trackers import trackers_of
 from farandole.notebook.sinks.wandb import PROCESS, PROJECT, WandbTracker, check_wandb
 from farandole.notebook.watcher import Watcher
 from farandole.protocol import Report, Status, report_to_json

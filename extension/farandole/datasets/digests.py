@@ -1,4 +1,4 @@
-"""Digests of functions, classes and values that are equal in each process, unlike those of pickles.
+"""Digests of functions, classes, values and Dask data frames that are equal in each process, unlike those of pickles.
 
 - The digest of a function or a class of the notebook covers its bytecode, defaults, closure, and the values of the
   notebook that it uses. It leaves out the names and lines of files, so that a cell has the same digest in a new kernel.
@@ -26,6 +26,8 @@ WITHOUT_MEANING = frozenset(
 )
 """Attributes of a class that do not change what it computes, or that have the position of its code."""
 DESCRIPTORS = (property, staticmethod, classmethod)
+PERSISTED = "FromGraph"
+"""The type of Dask's expression for a data frame whose partitions are in the memory of the ranks."""
 
 
 def digest(value: Any) -> str:
@@ -63,7 +65,7 @@ class _Digest:
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             yield from (str(value.dtype), str(value.shape), value.tobytes())
         elif _is_tensor(value):
-            yield self.of(value.detach().cpu().numpy())
+            yield from (str(value.dtype), str(tuple(value.shape)), _bytes_of(value))
         else:
             yield from self._parts_of_code(value)
 
@@ -145,6 +147,60 @@ def _closure(function: FunctionType) -> list[Any]:
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _bytes_of(tensor: Any) -> bytes:
+    # NumPy lacks some of the types of torch.
+    plain: bytes = tensor.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
+    return plain
+
+
+def frame_digest(frame: Any) -> str:
+    """Return a digest of what a Dask data frame computes. Raises the errors of `digest`.
+
+    Dask's own token has the place of the notebook's functions in files, so it would differ in a new kernel.
+    """
+    return _expression_digest(frame.expr)
+
+
+def _expression_digest(expression: Any) -> str:
+    kind = type(expression).__name__
+    if kind == PERSISTED:
+        # The partitions have objects of this process.
+        return digest([kind, [str(key) for key in expression.operand("keys")]])
+    if not any(map(_has_code, expression.operands)):
+        # The name of an expression that reads files covers their times.
+        return digest([kind, expression._name])
+    return digest([kind, *map(_operand_digest, expression.operands)])
+
+
+def _has_code(operand: Any) -> bool:
+    """Return whether an operand is another expression, or has a function or a class of the notebook."""
+    if isinstance(operand, Mapping):
+        return any(map(_has_code, operand.values()))
+    if isinstance(operand, list | tuple):
+        return any(map(_has_code, operand))
+    if isinstance(operand, functools.partial):
+        return _has_code((operand.func, operand.args, operand.keywords))
+    if isinstance(operand, MethodType):
+        return _has_code(operand.__func__)
+    return _is_by_value(operand) if isinstance(operand, FunctionType | type) else _is_expression(operand)
+
+
+def _operand_digest(operand: Any) -> str:
+    if not _has_code(operand):
+        from dask.base import tokenize
+
+        return str(tokenize(operand))
+    if isinstance(operand, Mapping):
+        return digest({name: _operand_digest(one) for name, one in operand.items()})
+    if isinstance(operand, list | tuple):
+        return digest([_operand_digest(one) for one in operand])
+    return _expression_digest(operand) if _is_expression(operand) else digest(operand)
+
+
+def _is_expression(operand: Any) -> bool:
+    return hasattr(operand, "operands")
 
 
 def _hashed(parts: Iterable[str | bytes]) -> str:

@@ -5,10 +5,11 @@ import subprocess
 import sys
 import threading
 
+import dask
 import numpy as np
 import pytest
 import torch
-from farandole.driver.data.digests import digest
+from farandole.datasets.digests import digest, frame_digest
 
 CODE = """
 import functools
@@ -38,7 +39,7 @@ def test_the_same_cell_has_the_same_digest_in_another_file_and_at_another_line()
 
 
 def test_the_same_cell_has_the_same_digest_in_another_process():
-    code = f"{CODE}\nfrom farandole.driver.data.digests import digest\nprint(digest([stage, Model, {{'a', 'b', 'c'}}]))"
+    code = f"{CODE}\nfrom farandole.datasets.digests import digest\nprint(digest([stage, Model, {{'a', 'b', 'c'}}]))"
     found = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"
     ]
@@ -106,6 +107,43 @@ def test_objects_that_contain_themselves_have_a_digest():
     loop.append(loop)
     assert digest(loop) == digest(loop)
     assert digest(run("def f(n): return f(n - 1) if n else g(n)\ndef g(n): return f(n)")["f"])
+
+
+def test_tensors_of_types_that_numpy_lacks():
+    digests = [digest(torch.ones(2, dtype=kind)) for kind in (torch.bfloat16, torch.float16, torch.bool)]
+    assert len(set(digests)) == 3
+    assert digest(torch.ones(2, dtype=torch.bfloat16)) == digests[0] != digest(torch.zeros(2, dtype=torch.bfloat16))
+    assert digest(torch.tensor(1)) != digest(torch.tensor([1]))
+
+
+FRAME = """
+import functools
+import dask.dataframe as dd
+import pandas as pd
+def double(part, by=2): return part.assign(m=part.n * by)
+frame = dd.from_pandas(pd.DataFrame({"n": range(10)}), npartitions=3)
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["double", "double, by=3", "functools.partial(double, by=4)", "lambda part, f: f(part), double"]
+)
+def test_a_frame_with_functions_of_the_notebook_is_the_same_in_a_new_kernel(call):
+    code = f"{FRAME}\nfound = frame.map_partitions({call})[['m']]"
+    meta = code.replace(")[['m']]", ", meta={'n': int, 'm': int})[['m']]")
+    first, second = run(meta), run(f"\n\n{meta}", "<other>")
+    assert frame_digest(first["found"]) == frame_digest(second["found"])
+    changed = run(meta.replace("part.n * by", "part.n + by"))
+    assert frame_digest(first["found"]) != frame_digest(changed["found"])
+
+
+def test_a_frame_in_memory_is_known_by_the_names_of_its_partitions():
+    def persisted(factor):
+        frame = run(FRAME)["frame"]
+        with dask.config.set(scheduler="threads"):
+            return frame_digest((frame * factor).persist())
+
+    assert persisted(2) == persisted(2) != persisted(3)
 
 
 def test_an_object_that_cannot_be_pickled_has_none():

@@ -6,6 +6,7 @@ The processes begin at the same time, after they have loaded the model.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
@@ -42,6 +43,8 @@ def infer(job: Job, rank: int, barrier: Barrier, times: Queue[tuple[float, float
     """Compute the rows of a share of the files, and send when that began and ended."""
     from bench.data.rows import Predictor
 
+    # Each rank has a session, too. If other programs run, Linux divides the cores among sessions.
+    os.setsid()
     predictor = Predictor(FLOW, job.model(FLOW))
     files = sorted(Path(job.source(FLOW)).glob("*.parquet"))[rank::CORES]
     _predicted(predictor, next(pq.ParquetFile(files[0]).iter_batches(SIZE)))

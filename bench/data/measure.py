@@ -62,7 +62,7 @@ def compare(
     learned: Mapping[str, float] = LEARNED,
 ) -> list[Round]:
     """Let the engines do the job ``repeats`` times. The engine that begins changes from round to round."""
-    rounds = []
+    rounds: list[Round] = []
     for number in range(repeats):
         first = number % len(engines)
         found = {}

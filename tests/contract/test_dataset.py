@@ -20,7 +20,6 @@ from tests.contract.worlds import run, world
 
 ROWS = 208
 EPOCHS = 2
-BACKENDS = ["torch", pytest.param("horovod", marks=pytest.mark.release)]
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def table(tmp_path, monkeypatch):
     ("kind", "backend"),
     [
         ("table", "horovod"),
-        ("stream", "torch"),
+        pytest.param("stream", "torch", marks=pytest.mark.release),
         pytest.param("table", "torch", marks=pytest.mark.release),
         pytest.param("stream", "horovod", marks=pytest.mark.release),
     ],
@@ -74,7 +73,8 @@ def test_ranks_write_a_frame_and_read_it(tmp_path):
     assert [one["ids"] for one in found.values()] == [list(range(ROWS))] * 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.release
+@pytest.mark.parametrize("backend", ["torch", "horovod"])
 def test_a_rank_is_lost_and_replaced_within_an_epoch(table, tmp_path, backend):
     data = f"fd.dataset({str(table)!r}, transform=lambda row: (row['id'], row['x']))"
     fault = "kill(2, 10); time.sleep(0 if fd.size() == 4 else 0.2)"

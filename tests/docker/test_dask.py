@@ -68,6 +68,7 @@ def test_another_user_in_the_same_network_does_not_get_in(kernel: RemoteKernel, 
     assert kernel.execute("print(frame.price.sum().compute())", deadline=CELL_SECONDS) == "1000.0\n"
 
 
+@pytest.mark.release
 def test_a_frame_larger_than_the_memory_of_a_container_is_computed(stack: Stack) -> None:
     with stack.kernel(USER, path="small.ipynb") as kernel:
         kernel.execute(SMALL, deadline=CELL_SECONDS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.clients.kernel import RemoteKernel
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ print(output.table()["number"].to_pylist() == list(range(3000)), len(list(pids.i
 """
 
 
+@pytest.mark.release
 def test_the_number_of_workers_may_change_during_a_job(hub: RunningHub) -> None:
     address = hub.start_notebook(USER)
     with RemoteKernel(address, hub.browser(USER).make_token(), "batches.ipynb") as kernel:

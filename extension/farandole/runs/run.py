@@ -15,7 +15,7 @@ from farandole.protocol import Kind, Report, Status, check_usage, checked_sync, 
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
-from farandole.runs.series import RankTable, Series, check_pandas, drawn
+from farandole.runs.series import RankTable, Series, drawn, text_of_any_kind
 from farandole.runs.writer import Nowhere, Sink, strict_json
 from farandole.times import duration_text
 
@@ -348,14 +348,14 @@ class Run:
 
         Times are in seconds since the epoch.
         """
-        check_pandas()
-        import pandas as pd
-
         with self._lock:
             frames = [table.frame(rank) for rank, table in sorted(self._tables.items()) if table.time]
         if not frames:
             return RankTable().frame(0)
-        return pd.concat(frames, ignore_index=True)
+        with text_of_any_kind():
+            import pandas as pd
+
+            return pd.concat(frames, ignore_index=True)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

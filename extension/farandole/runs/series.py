@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from farandole.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -224,7 +225,10 @@ class RankTable:
 
     def frame(self, rank: int) -> pd.DataFrame:
         """Return the reports as a data frame with the columns rank, time, step, epoch and one for each series."""
-        check_pandas()
+        with text_of_any_kind():
+            return self._frame(rank)
+
+    def _frame(self, rank: int) -> pd.DataFrame:
         import pandas as pd
 
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
@@ -236,10 +240,19 @@ class RankTable:
         return frame
 
 
-def check_pandas() -> None:
-    """Raise UsageError if pandas is missing, which only data frames need."""
+@contextmanager
+def text_of_any_kind() -> Iterator[None]:
+    """Let new data frames of pandas have any text of Python.
+
+    If PyArrow is installed, pandas keeps text in Arrow's arrays. These refuse surrogates, which names of series may
+    have. Raises UsageError if pandas is missing, which only data frames need.
+    """
     if find_spec("pandas") is None:
         raise UsageError("data frames need pandas, which the notebook's environment lacks; run `%pip install pandas`")
+    import pandas as pd
+
+    with pd.option_context("mode.string_storage", "python"):
+        yield
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:

@@ -37,7 +37,7 @@ from farandole.runs.notes import annotated
 from farandole.runs.origin import Origin
 from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
-from farandole.runs.series import check_pandas
+from farandole.runs.series import text_of_any_kind
 from farandole.runs.view import extremes
 from farandole.runs.view_files import VIEW, ViewFiles
 from farandole.runs.writer import RUN_FILE, Nowhere, RunFiles, write_atomically
@@ -264,13 +264,13 @@ class RunStore:
 
 def frame_of(runs: Sequence[RunInfo]) -> pd.DataFrame:
     """Return a data frame with a row for each of these runs. `load_runs` describes the columns."""
-    check_pandas()
-    import pandas as pd
+    with text_of_any_kind():
+        import pandas as pd
 
-    basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
-    parts: dict[str, list[Any]] = {"config": [info.config for info in runs], **_columns_of_series(runs)}
-    more = [pd.DataFrame(rows, index=basics.index).add_prefix(f"{part}.") for part, rows in parts.items()]
-    return pd.concat([basics, *more], axis=1)
+        basics = pd.DataFrame([_basics(info) for info in runs], columns=BASICS)
+        parts: dict[str, list[Any]] = {"config": [info.config for info in runs], **_columns_of_series(runs)}
+        more = [pd.DataFrame(rows, index=basics.index).add_prefix(f"{part}.") for part, rows in parts.items()]
+        return pd.concat([basics, *more], axis=1)
 
 
 def load_runs(folder: Path | None = None) -> pd.DataFrame:

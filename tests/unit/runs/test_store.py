@@ -230,6 +230,14 @@ def test_without_pandas_the_error_names_the_remedy(store, monkeypatch):
             frame()
 
 
+def test_names_of_any_text_are_in_a_data_frame(store):
+    run = create(store)
+    run.add_records(0, report_to_json(Report(rank=0, time=1.0, step=1, values={"\ud800": 0.25})))
+    run.finish(Status.FINISHED)
+    assert run.dataframe()["\ud800"].tolist() == [0.25]
+    assert store.load_runs()["series.?"].tolist() == [0.25]
+
+
 def test_with_a_view_the_reports_are_not_read(store):
     run = create(store)
     report(run, 0, 1, 0.25)

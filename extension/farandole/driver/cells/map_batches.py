@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,8 +71,7 @@ class BatchJob:
         end = partial(loop.loop.call_soon_threadsafe, self._keeper.end)
         work, pump = self._work(progress), partial(self._pump, end)
         try:
-            with _quiet_scheduler():
-                loop.call(work, on_interrupt=self._core.interrupt, pump=pump, wake=self._wake)
+            loop.call(work, on_interrupt=self._core.interrupt, pump=pump, wake=self._wake)
             self._raise_if_incomplete()
             self._folder.finish()
         except BaseException as exc:
@@ -143,15 +141,3 @@ def output_of(folder: OutputFolder, run: Run | None) -> BatchOutput:
     return BatchOutput(
         folder=folder.folder, parts=tuple(folder.files), rows=folder.rows, skipped=tuple(folder.skipped), run=run
     )
-
-
-@contextmanager
-def _quiet_scheduler() -> Iterator[None]:
-    """Do not show that Dask has lost the stages of a lost rank. A notice of the run says that the rank is lost."""
-    logger = logging.getLogger("distributed.scheduler")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -95,7 +95,7 @@ class Dispatcher:
         workers = dict(self.workers)
         self._jobs = {address: job for address, job in self._jobs.items() if address in workers}
         # A worker may have sent a result just before it was lost.
-        self._take_results()
+        ended = self._take_results()
         for address, task in list(self._tasks.items()):
             if address not in workers or task.future.status in {"cancelled", "lost"}:
                 self._repeat(self._tasks.pop(address))
@@ -104,9 +104,13 @@ class Dispatcher:
         for address, rank in workers.items():
             if address not in self._tasks and self._waiting:
                 self._begin(address, rank)
+        # Dask's client sends a message every 10 ms at most, so the next parts come first.
+        for task in ended:
+            task.future.release()
 
-    def _take_results(self) -> None:
-        """Take the results of parts. If some of them are errors, raise the first after the others are taken."""
+    def _take_results(self) -> list[_Task]:
+        """Take the results of parts, and return their tasks. If some are errors, raise the first after the others."""
+        ended: list[_Task] = []
         failures = []
         while not self._results.empty():
             name, result = pickle.loads(self._results.get())
@@ -115,12 +119,14 @@ class Dispatcher:
                 # The rank counted as lost, and the part is computed again.
                 continue
             task = self._tasks.pop(address)
+            ended.append(task)
             if result.failure is not None:
                 failures.append(result.failure)
             else:
                 self._on_done(task.part, result, task.target, task.rank)
         for failure in failures:
             raise failure
+        return ended
 
     def _hear(self, event: tuple[float, bytes]) -> None:
         """Receive a result, on a thread of the client."""

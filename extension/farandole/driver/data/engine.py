@@ -117,9 +117,10 @@ class DataEngine:
     async def leave(self, kernels: Sequence[RankKernel]) -> None:
         """Copy the data of these ranks to other ranks, and end their Dask workers, because the ranks will stop."""
         self._leaving.update(kernels)
-        going = [address for kernel in kernels if (address := self._addresses.pop(kernel, None))]
-        if not going or not self.running:
+        if not self.running:
             return
+        connected = await self._connected()
+        going = [address for kernel in kernels if (address := self._addresses.pop(kernel, None)) in connected]
         try:
             left = await asyncio.wait_for(self._there(self._started.retire_workers(going)), LEAVE_SECONDS)
         except TimeoutError:

@@ -27,7 +27,7 @@ MOST_FAILURES = 3
 LOST_SECONDS = 120.0
 """How long there may be no Dask worker at all."""
 MEND_SECONDS = 30.0
-"""How long the end of a job waits for a rank that is being replaced, so that the cluster is complete."""
+"""How long the end of a job waits for lost ranks to be replaced, so that the next cell finds a complete cluster."""
 
 
 class RankKeeper:
@@ -67,6 +67,8 @@ class RankKeeper:
                 await self._look()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._over.wait(), LOOK_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._complete(), MEND_SECONDS)
         finally:
             await self._close()
         return []
@@ -107,6 +109,14 @@ class RankKeeper:
         if lacking and self._mending is None:
             self._mending = asyncio.create_task(self._mend())
 
+    async def _complete(self) -> None:
+        """Replace ranks that were lost with the last parts. The driver may not know yet that they are lost."""
+        while not (self.stopped or self._problem):
+            if self._mending is None and len(await self._engine.workers()) >= len(self._core.group.kernels):
+                return
+            await self._look()
+            await asyncio.sleep(LOOK_SECONDS)
+
     async def _mend(self) -> None:
         try:
             async with self._changing:
@@ -131,9 +141,6 @@ class RankKeeper:
         self._callbacks.assigned([kernel.worker.name for kernel in self._core.group.kernels])
 
     async def _close(self) -> None:
-        if self._mending is None:
-            return
-        if not self._problem and not self.stopped:
-            await asyncio.wait([self._mending], timeout=MEND_SECONDS)
-        self._mending.cancel()
-        await asyncio.wait([self._mending])
+        if self._mending is not None:
+            self._mending.cancel()
+            await asyncio.wait([self._mending])

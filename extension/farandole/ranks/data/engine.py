@@ -16,15 +16,23 @@ class Engine:
 
     def __init__(self) -> None:
         self._worker: DataWorker | None = None
+        self._schedulers: list[str] = []
+        """The addresses of all schedulers that this rank has served, the current one last."""
         self._pauses = False
         self._training = False
 
     def start(self, scheduler: str, security: dict[str, str], *, pauses: bool) -> str:
         """Start a Dask worker, and return its address. A Dask worker of an earlier scheduler ends.
 
-        If it ``pauses``, it begins no task while a training cell runs. Raises DaskError if Dask is not installed or the
-        scheduler cannot be reached.
+        If it ``pauses``, it begins no task while a training cell runs. Raises DaskError if Dask is not installed, the
+        scheduler cannot be reached, or another notebook has started Dask since.
         """
+        if scheduler in self._schedulers[:-1]:
+            # Otherwise two notebooks would take the rank from each other again and again.
+            raise DaskError(
+                "another notebook has started Dask on this rank; to use Dask here again, call `shutdown` of the client "
+                "and then `cluster.dask()`"
+            )
         try:
             # Ranks that do no such work need no time to import Dask.
             from farandole.ranks.data.worker import DataWorker
@@ -33,6 +41,8 @@ class Engine:
                 f"Dask is not installed on this worker ({exc}); use an image that has `farandole[data]`"
             ) from exc
         self.stop()
+        if scheduler not in self._schedulers:
+            self._schedulers.append(scheduler)
         self._worker = DataWorker(scheduler, security)
         self.set_pauses(pauses=pauses)
         return self._worker.address()

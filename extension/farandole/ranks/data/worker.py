@@ -15,13 +15,14 @@ from typing import Any
 import dask
 from distributed import Security, Worker
 from distributed.comm.addressing import get_address_host
+from distributed.core import Status
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.utils import get_ip
 
 from farandole.exceptions import DaskError
 from farandole.files.private import private_folder
 from farandole.ranks import context
-from farandole.ranks.preflight.machine import memory
+from farandole.ranks.data.memory import memory_limit, release_free_memory
 from farandole.ranks.world.cores import threads
 
 START_SECONDS = 60.0
@@ -39,8 +40,8 @@ DEFAULTS = {
 LOOPBACK = "127.0.0.1:0"
 """The address of the Dask worker's HTTP server, which cannot be turned off and has no pages."""
 SCRATCH = "farandole-dask"
-RESERVED = 200 * 2**20
-"""The memory in bytes that the Jupyter server of a worker needs. A quarter of the worker's memory is the most."""
+RELEASE_SECONDS = 1.0
+MOST_RELEASE_SECONDS = 60.0
 
 
 class PausableThreadPoolExecutor(ThreadPoolExecutor):
@@ -142,7 +143,9 @@ class DataWorker:
         worker.metrics["farandole_paused"] = lambda _: self.executor.paused
         self._worker = worker
         self._address.set_result(str(worker.address))
+        releasing = asyncio.create_task(_end_pauses(worker))
         await worker.finished()
+        releasing.cancel()
         # Its results would otherwise stay in memory until the rank starts Dask again.
         self._worker = None
 
@@ -163,19 +166,23 @@ class DataWorker:
         return worker
 
 
+async def _end_pauses(worker: Worker) -> None:
+    """Release free memory while too much is used for further tasks, which might wait forever otherwise.
+
+    This slows down what allocates memory again, so it happens more rarely if it does not help.
+    """
+    pause = RELEASE_SECONDS
+    while True:
+        await asyncio.sleep(pause)
+        if worker.status == Status.paused:
+            await asyncio.to_thread(release_free_memory)
+            pause = min(2 * pause, MOST_RELEASE_SECONDS)
+        else:
+            pause = RELEASE_SECONDS
+
+
 @cache
 def _set_defaults() -> None:
     dask.config.update_defaults(DEFAULTS)
     # The cells of the rank would show what Dask logs about each connection and each shuffle.
     logging.getLogger("distributed").setLevel(logging.ERROR)
-
-
-def memory_limit() -> int:
-    """Return this rank's share of the memory in bytes: of its worker's limit, or of the machine."""
-    import psutil
-
-    _, total = memory()
-    # The hub sets this variable to the limit of the profile, also where no container enforces it.
-    limit = min(total, int(os.environ.get("MEM_LIMIT") or total))
-    limit -= min(RESERVED, limit // 4)
-    return min(limit // context.local_size(), psutil.virtual_memory().total // context.machine_size())

@@ -98,6 +98,16 @@ async def test_a_rank_without_a_dask_worker_gets_one_after_a_while():
     await job.end()
 
 
+async def test_a_rank_that_is_lost_with_the_last_part_is_replaced():
+    cluster = Cluster()
+    job = Job(cluster)
+    await job.until(lambda: len(job.workers) == 2)
+    cluster.lacking = {1}
+    assert await job.end() == []
+    assert cluster.joined == 1
+    assert len(job.workers) == 2
+
+
 async def test_a_failed_attempt_is_repeated_and_said_once():
     cluster = Cluster()
     cluster.failures = [WorkerStartError("no room"), WorkerStartError("no room"), RankDiedError("another died")]

@@ -51,6 +51,18 @@ def test_a_further_start_ends_the_earlier_dask_worker(made):
     assert [one.closed for one in made] == [True, True]
 
 
+def test_two_notebooks_do_not_take_a_rank_from_each_other_again_and_again(made):
+    engine = Engine()
+    engine.start("first", {}, pauses=False)
+    engine.start("first", {}, pauses=False)
+    engine.start("second", {}, pauses=False)
+    with pytest.raises(DaskError, match="another notebook has started Dask on this rank"):
+        engine.start("first", {}, pauses=False)
+    engine.start("second", {}, pauses=False)
+    engine.start("third", {}, pauses=False)
+    assert [one.closed for one in made] == [True, True, True, True, False]
+
+
 @pytest.mark.parametrize("pauses", [True, False])
 def test_tasks_wait_during_training_if_the_user_says_so(made, pauses):
     engine = Engine()

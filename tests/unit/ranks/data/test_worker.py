@@ -17,7 +17,7 @@ from farandole.driver.data.certificate import credentials, new_security
 from farandole.driver.loop import LoopThread
 from farandole.exceptions import DaskError
 from farandole.ranks.data import worker
-from farandole.ranks.data.worker import DataWorker, PausableThreadPoolExecutor, memory_limit
+from farandole.ranks.data.worker import DataWorker, PausableThreadPoolExecutor
 
 SECONDS = 20
 
@@ -143,20 +143,19 @@ def test_tasks_that_wait_for_the_end_of_a_pause_do_not_begin_when_the_threads_en
     assert not begun.is_set()
 
 
-@pytest.mark.parametrize(
-    ("limit", "ranks", "share"), [("1000", "1", 750), ("1000", "4", 187), ("", "1", None), (None, "1", None)]
-)
-def test_a_rank_may_use_its_share_of_the_workers_memory(monkeypatch, limit, ranks, share):
-    monkeypatch.setenv("FARANDOLE_LOCAL_SIZE", ranks)
-    monkeypatch.delenv("FARANDOLE_MACHINE_SIZE", raising=False)
-    if limit is None:
-        monkeypatch.delenv("MEM_LIMIT", raising=False)
-    else:
-        monkeypatch.setenv("MEM_LIMIT", limit)
-    if share is None:
-        assert 2**28 < memory_limit() <= psutil.virtual_memory().total
-    else:
-        assert memory_limit() == share
+def test_free_memory_is_released_while_tasks_wait_for_memory(monkeypatch, scheduler, security):
+    released = []
+    monkeypatch.setattr(worker, "RELEASE_SECONDS", 0.02)
+    monkeypatch.setattr(worker, "release_free_memory", lambda: released.append(time.monotonic()))
+    data_worker = DataWorker(scheduler.address, credentials(security))
+    data_worker.address()
+    time.sleep(0.2)
+    assert released == []
+    data_worker._worker.memory_manager.memory_limit = 1
+    until(lambda: len(released) >= 3)
+    first, second, third = released[:3]
+    assert third - second > second - first
+    data_worker.close()
 
 
 def test_an_end_can_be_repeated(data_worker):

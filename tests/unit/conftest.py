@@ -1,9 +1,19 @@
 """Fixtures for several folders of unit tests."""
 
+import logging
+
 import pytest
 from farandole.models.store import ModelStore
 
 from tests.registry import BASE, push_serving_image, running_registry
+
+
+@pytest.fixture(autouse=True)
+def tornado_logs():
+    """Let tests see what is logged by tornado's loggers. An import of `distributed` disables them for its process."""
+    for name in ("tornado", "tornado.application"):
+        logging.getLogger(name).propagate = True
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture

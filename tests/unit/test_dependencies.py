@@ -18,7 +18,7 @@ IMPORT = (
     "print(json.dumps(sorted(sys.modules)))"
 )
 OURS = {"farandole"}
-OPTIONAL = {"_brotli", "brotli", "pip", "regex", "setuptools"}
+OPTIONAL = {"_brotli", "blinker", "brotli", "pip", "regex", "setuptools"}
 """Packages that others import if they are installed."""
 
 

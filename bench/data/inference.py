@@ -74,7 +74,7 @@ def _on_ranks(job: Job) -> float:
 
 
 def _in_loops(job: Job) -> float:
-    """Return the seconds in which loops compute all images."""
+    """Return the seconds that plain loops take for all images."""
     seconds = run_script("bare", Path(job.source(FLOW)).parent, job.work).seconds["infer"]
     _check(job, FLOW)
     return seconds

@@ -119,7 +119,7 @@ def _numbers(values: Any) -> torch.Tensor:
 
 
 def train(flow: str, prepared: str, path: str, **group: Any) -> None:
-    """Train as one process of several, each with its share of the rows in a folder of Parquet files.
+    """Train in one of several processes, each of which reads its share of the rows of some Parquet files.
 
     ``group`` has arguments of `torch.distributed.init_process_group`. Without any, the environment variables of
     torchrun describe the group.

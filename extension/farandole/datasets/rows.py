@@ -1,4 +1,4 @@
-"""The items of a data set, and batches of them that are made of whole columns."""
+"""Items of a data set, and batches that are built from whole columns."""
 
 from __future__ import annotations
 

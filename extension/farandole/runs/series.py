@@ -242,10 +242,10 @@ class RankTable:
 
 @contextmanager
 def text_of_any_kind() -> Iterator[None]:
-    """Let new data frames of pandas have any text of Python.
+    """Allow any Python text in new data frames of pandas.
 
-    If PyArrow is installed, pandas keeps text in Arrow's arrays. These refuse surrogates, which names of series may
-    have. Raises UsageError if pandas is missing, which only data frames need.
+    If PyArrow is installed, pandas stores text in Arrow arrays, which reject surrogates. Names of series may contain
+    surrogates. Raises UsageError if pandas is missing, which only data frames need.
     """
     if find_spec("pandas") is None:
         raise UsageError("data frames need pandas, which the notebook's environment lacks; run `%pip install pandas`")

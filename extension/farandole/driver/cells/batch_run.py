@@ -1,4 +1,4 @@
-"""The run of a job of `Cluster.map_batches`, and what a user sees of it."""
+"""Records a job of `Cluster.map_batches` as a run, and shows its progress."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class _Task:
 class Dispatcher:
     """Gives each Dask worker one part at a time, and gives the part of a lost worker to another one.
 
-    Dask could spread the parts itself, but it would also blame a lost worker on the parts that were waiting there.
+    Dask could distribute the parts itself, but it would count a lost worker against all parts that were queued there.
     All methods must be called on one thread, which need not be the one of an event loop.
     """
 

@@ -138,11 +138,15 @@ def test_an_exit_with_a_message_is_its_error(cluster):
 
 
 def test_a_released_rank_shows_nothing_above_the_error_of_the_rank_that_failed(cluster):
-    shown = []
-    with pytest.raises(RankError, match=r"rank 1 .*: ValueError: boom\nrank 0 waited for it and was released") as error:
-        cluster.run(TWICE, show=shown.append)
-    assert "KeyboardInterrupt" not in text(shown) + error.value.traceback
-    assert "KeyboardInterrupt" not in str(error.value)
+    # The second interrupt may also arrive while the rank leaves its world, which the next cell then forms again.
+    for _ in range(3):
+        shown = []
+        with pytest.raises(
+            RankError, match=r"rank 1 .*: ValueError: boom\nrank 0 waited for it and was released"
+        ) as error:
+            cluster.run(TWICE, show=shown.append)
+        assert "KeyboardInterrupt" not in text(shown) + error.value.traceback
+        assert "KeyboardInterrupt" not in str(error.value)
 
 
 def test_a_file_runs_with_its_arguments_and_its_tracebacks_name_it(cluster):

@@ -13,6 +13,7 @@ from farandole.protocol import Kind
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
 from farandole.ranks.world import launcher, libraries, world
+from farandole.ranks.world.interrupts import deferred_interrupts
 
 if TYPE_CHECKING:
     from farandole.ranks.state.state import State
@@ -199,7 +200,8 @@ def form_world(environment: dict[str, str]) -> None:
     _set_variables(environment)
     _set_variables(environment | launcher.set_up())
     libraries.current().adapt()
-    world.current().form()
+    with deferred_interrupts():
+        world.current().form()
 
 
 def _set_variables(environment: dict[str, str]) -> None:
@@ -221,12 +223,14 @@ def _set_variables(environment: dict[str, str]) -> None:
 
 def leave_world() -> None:
     """Leave the world. This unblocks a rank that is waiting in a collective."""
-    world.current().leave()
+    with deferred_interrupts():
+        world.current().leave()
 
 
 def abandon_world() -> None:
     """Leave a broken world, and unblock peers that are waiting for this rank."""
-    world.current().abandon()
+    with deferred_interrupts():
+        world.current().abandon()
 
 
 @functools.cache

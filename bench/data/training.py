@@ -124,15 +124,16 @@ def train(flow: str, prepared: str, path: str, **group: Any) -> None:
     ``group`` has arguments of `torch.distributed.init_process_group`. Without any, the environment variables of
     torchrun describe the group.
     """
-    dist.init_process_group("gloo", **group)
-    try:
-        rows = _share(flow, prepared, dist.get_rank(), dist.get_world_size())
-        model = DistributedDataParallel(new_model(flow))
-        fit(model, optimizer_of(model), lambda: _shuffled(rows, BATCH[flow]))
-        if dist.get_rank() == 0:
-            save(model, path)
-    finally:
+    # torch can deadlock if a group is destroyed right after its last collective: the destructor waits for a thread that
+    # needs the GIL. An earlier training in this process has ended seconds ago.
+    if dist.is_initialized():
         dist.destroy_process_group()
+    dist.init_process_group("gloo", **group)
+    rows = _share(flow, prepared, dist.get_rank(), dist.get_world_size())
+    model = DistributedDataParallel(new_model(flow))
+    fit(model, optimizer_of(model), lambda: _shuffled(rows, BATCH[flow]))
+    if dist.get_rank() == 0:
+        save(model, path)
 
 
 def _share(flow: str, prepared: str, rank: int, size: int) -> dict[str, torch.Tensor]:

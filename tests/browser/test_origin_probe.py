@@ -157,6 +157,7 @@ def test_a_page_of_another_user_steals_nothing_over_tls(tmp_path: Path, chromium
             probe.assert_nothing_is_stolen(chromium, victim)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_with_one_origin_it_steals_tokens(
     tmp_path_factory: pytest.TempPathFactory, config: Path, chromium: Browser

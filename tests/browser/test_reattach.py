@@ -135,6 +135,7 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
     assert_even(places(attached, "loss"))
 
 
+@pytest.mark.release
 @pytest.mark.timeout(420)
 def test_an_elastic_run_is_taken_over_and_survives_the_loss_of_a_rank(hub: RunningHub, lab: Lab):
     attached = attach_after_a_kill(hub, lab, "germain", "torch", [ELASTIC_CELL])

@@ -356,6 +356,7 @@ def test_a_task_that_always_ends_its_rank_fails(cluster: Cluster, client: Client
     wait_until(lambda: len(processes(client)) == 2, START_SECONDS)
 
 
+@pytest.mark.release
 def test_a_rank_that_an_elastic_run_replaces_takes_part_and_waits_for_the_end(tmp_path: Path) -> None:
     end = tmp_path / "end"
     with Cluster.start(local=True, ranks=2, backend="torch", store=RunStore(tmp_path / "runs")) as cluster:

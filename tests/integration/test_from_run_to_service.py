@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,12 +23,9 @@ from tests.typhoons import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.hub import RunningHub
-
-USER = "lorenz"
 EARLIER = """
 import torch, farandole as fd
 fd.save_model(torch.nn.Linear(1, 1), "typhoon")
@@ -55,17 +51,9 @@ print(json.dumps([float(np.abs(streamed - batch).max()), float(table_of(predicti
 SEEDS = range(5)
 
 
-@pytest.fixture(scope="module")
-def address(hub: RunningHub) -> str:
-    """Start a notebook server, and return its address."""
-    return hub.start_notebook(USER)
-
-
 @pytest.fixture
-def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
-    shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
-    with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
-        yield kernel
+def kernel(open_notebook: Callable[[Path], RemoteKernel]) -> RemoteKernel:
+    return open_notebook(NOTEBOOK)
 
 
 @pytest.mark.timeout(900)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,26 +13,15 @@ from tests.images_at_scale import NOTEBOOK, OTHER_FEATURES, RULES, SMALL, assert
 from tests.notebooks import own_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.hub import RunningHub
-
-USER = "monet"
 SEEDS = range(3)
 
 
-@pytest.fixture(scope="module")
-def address(hub: RunningHub) -> str:
-    """Start a notebook server, and return its address."""
-    return hub.start_notebook(USER)
-
-
 @pytest.fixture
-def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
-    shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
-    with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
-        yield kernel
+def kernel(open_notebook: Callable[[Path], RemoteKernel]) -> RemoteKernel:
+    return open_notebook(NOTEBOOK)
 
 
 @pytest.mark.timeout(600)

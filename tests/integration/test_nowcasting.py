@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,31 +14,20 @@ from tests.notebooks import own_parameters
 from tests.nowcasting import AHEAD, NOTEBOOK, PAST, PICTURE, SMALL, assert_reported, run_notebook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.hub import RunningHub
-
-USER = "huygens"
 MOST_BYTES = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def address(hub: RunningHub) -> str:
-    """Start a notebook server, and return its address."""
-    return hub.start_notebook(USER)
-
-
 @pytest.fixture
-def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
-    shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
-    with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
-        yield kernel
+def kernel(open_notebook: Callable[[Path], RemoteKernel]) -> RemoteKernel:
+    return open_notebook(NOTEBOOK)
 
 
-def assert_moves(hub: RunningHub) -> None:
+def assert_moves(home: Path) -> None:
     """Check that the notebook has written a moving picture, which is small enough for a notebook file."""
-    picture = hub.state / "homes" / USER / PICTURE
+    picture = home / PICTURE
     with Image.open(picture) as opened:
         assert opened.n_frames == PAST + AHEAD
     assert picture.stat().st_size < MOST_BYTES
@@ -47,11 +35,11 @@ def assert_moves(hub: RunningHub) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_notebook_predicts_rain_and_shows_its_errors_and_a_moving_picture(
-    hub: RunningHub, kernel: RemoteKernel, tmp_path: Path
+    notebook_home: Path, kernel: RemoteKernel, tmp_path: Path
 ) -> None:
     data = radar(tmp_path)
     assert_reported(run_notebook(kernel, SMALL.format(data=str(data))), data)
-    assert_moves(hub)
+    assert_moves(notebook_home)
 
 
 @pytest.mark.timeout(300)
@@ -66,7 +54,9 @@ def test_without_the_images_the_notebook_names_the_parameter(kernel: RemoteKerne
 @pytest.mark.outside
 @pytest.mark.release
 @pytest.mark.timeout(1800)
-def test_the_notebook_predicts_rain_of_real_radar_images(hub: RunningHub, kernel: RemoteKernel, tmp_path: Path) -> None:
+def test_the_notebook_predicts_rain_of_real_radar_images(
+    notebook_home: Path, kernel: RemoteKernel, tmp_path: Path
+) -> None:
     data = radar(tmp_path)
     assert_reported(run_notebook(kernel, own_parameters(kernel, DATA=str(data))), data)
-    assert_moves(hub)
+    assert_moves(notebook_home)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,12 +23,9 @@ from tests.recommender import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.hub import RunningHub
-
-USER = "zipf"
 SEEDS = range(3)
 AT_ONCE = """
 import json
@@ -41,17 +37,9 @@ print(json.dumps([output.rows, len(users), *map(float, evaluated(scores[test], t
 """A cell that prints the numbers of rows and of users, and the measures of the model for all users at once."""
 
 
-@pytest.fixture(scope="module")
-def address(hub: RunningHub) -> str:
-    """Start a notebook server, and return its address."""
-    return hub.start_notebook(USER)
-
-
 @pytest.fixture
-def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
-    shutil.copy(NOTEBOOK, hub.state / "homes" / USER)
-    with RemoteKernel(address, hub.browser(USER).make_token(), NOTEBOOK.name) as kernel:
-        yield kernel
+def kernel(open_notebook: Callable[[Path], RemoteKernel]) -> RemoteKernel:
+    return open_notebook(NOTEBOOK)
 
 
 @pytest.mark.timeout(600)

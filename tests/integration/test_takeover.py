@@ -13,7 +13,9 @@ PATIENCE = 120
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("backend", "alone"), [("horovod", True), ("torch", False)])
+@pytest.mark.parametrize(
+    ("backend", "alone"), [("horovod", True), pytest.param("torch", False, marks=pytest.mark.release)]
+)
 def test_another_driver_takes_over_a_run(hub, tmp_path, backend, alone):
     lost = LostElastic(hub, tmp_path, f"t-{backend}", backend)
     if alone:
@@ -37,6 +39,7 @@ def test_another_driver_takes_over_a_run(hub, tmp_path, backend, alone):
             assert any(expected in notice for notice in run.notices), run.notices
 
 
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_the_hyperparameters_survive_a_takeover(hub, tmp_path):
     lost = LostElastic(hub, tmp_path, "t-config", "torch", before=CONFIGURED, config={"lr": 0.01})

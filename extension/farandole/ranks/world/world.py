@@ -147,6 +147,9 @@ class TorchWorld(World):
         super().__init__()
         self._store: TCPStore | None = None
         self._group: object = None
+        self._left: object = None
+        """The group that was left last. Its destructor waits for a thread that needs the GIL if a collective has just
+        ended, and could therefore wait forever. The object is released when the next world forms."""
 
     def open_store(self, host: str) -> int:
         """On rank 0, open the store that all ranks connect to, replacing an earlier store. Return its port.
@@ -176,6 +179,7 @@ class TorchWorld(World):
         elif gpus:
             libraries.share_gpus(gpus)
         with self._forming():
+            self._left = None
             if dist.is_initialized():  # on another backend, a cell may have created a group for itself
                 process_group.destroy()
             # torch derives the keys in the store from this counter and increments the counter even if an attempt fails.
@@ -208,6 +212,7 @@ class TorchWorld(World):
             with self._leaving(0.1) as alone:
                 if alone:
                     if dist.is_initialized():
+                        self._left = dist.group.WORLD
                         process_group.destroy()
                     self._group = None
                     return

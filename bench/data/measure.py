@@ -32,7 +32,7 @@ Round = Mapping[str, Outcome]
 
 def measure(repeats: int) -> Iterator[Record]:
     """Yield the records of the bench, and print a table of the phases of each engine."""
-    with tempfile.TemporaryDirectory(prefix="farandole-data-", ignore_cleanup_errors=True) as name, two_cores():
+    with tempfile.TemporaryDirectory(prefix="farandole-", ignore_cleanup_errors=True) as name, two_cores():
         folder = Path(name)
         yield _start(folder, repeats)
         write_inputs(folder / "few", WARM_UP)
@@ -75,7 +75,7 @@ def compare(
 
 @contextmanager
 def _work(folder: Path, name: str) -> Iterator[Path]:
-    """Yield a new folder. Its name is short, because the sockets of Ray are in it."""
+    """Yield a new folder. Its path is short, because those of Ray's sockets in it have at most 107 bytes."""
     work = folder / name
     work.mkdir(parents=True)
     try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import signal
 import socket
 import ssl
 import stat
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -61,6 +64,27 @@ def loop(state):
 
 loop(state)
 """
+BOKEH = ("bokeh", "contourpy", "narwhals", "xyzservices")
+"""Bokeh and what it needs beside the packages of the tests."""
+WITH_PAGES = """
+import json, sys
+from pathlib import Path
+import psutil
+from farandole import Cluster
+from farandole.runs.store import RunStore
+from tests.contract.test_dask import page
+store = RunStore(Path(sys.argv[1]))
+with Cluster.start(local=True, ranks=1, backend="none", store=store, progress=lambda _: None) as cluster:
+    client = cluster.dask()
+    info = client.scheduler_info()
+    port, [worker] = info["services"]["dashboard"], info["workers"].values()
+    pages = {path: page(port, path) for path in ("status", "statics/css/base.css", "proxy/1/h/")}
+    pages["of a rank"] = page(worker["services"]["dashboard"], "status")
+    sockets = psutil.Process().net_connections()
+    hosts = [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+    print(json.dumps({"port": port, "link": client.dashboard_link, "pages": pages, "hosts": hosts}))
+"""
+"""The code of a driver that prints what its dashboard answers."""
 SMALL_MEMORY = 800_000_000
 """The memory of a small worker in bytes, of which Python, Dask and numpy need up to 300 MB in a rank."""
 CHUNK = 16_000_000
@@ -233,6 +257,30 @@ def test_the_http_servers_have_no_pages(client: Client) -> None:
         for path in ("", "status", "info/main/workers.html", "json/counts.json", "metrics", "health", "proxy/1/h/"):
             with pytest.raises(HTTPError, match="404"):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5)
+
+
+def page(port: int, path: str) -> int:
+    """Return the status of the answer of an HTTP server of this machine."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=START_SECONDS) as answer:
+            return int(answer.status)
+    except HTTPError as exc:
+        return exc.code
+
+
+@pytest.mark.release
+def test_with_bokeh_the_dashboard_has_pages_on_the_loopback_interface(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+    subprocess.run([*pip, "--target", str(packages), *BOKEH], check=True)
+    places = os.pathsep.join([str(packages), *sys.path])
+    environment = os.environ | {"PYTHONPATH": places, "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}
+    command = [sys.executable, "-c", WITH_PAGES, str(tmp_path / "runs")]
+    printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = json.loads(printed.splitlines()[-1])
+    assert found["link"] == f"/user/ada/proxy/{found['port']}/status"
+    assert found["pages"] == {"status": 200, "statics/css/base.css": 200, "proxy/1/h/": 404, "of a rank": 404}
+    assert found["hosts"] == ["127.0.0.1"]
 
 
 def test_the_end_of_the_cluster_ends_the_engine(tmp_path: Path) -> None:

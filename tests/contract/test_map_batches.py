@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from farandole import Cluster
-from farandole.driver.data.manifest import MANIFEST
+from farandole.driver.batches.manifest import MANIFEST
 from farandole.exceptions import RankDiedError, RankError, UsageError
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
@@ -311,6 +311,28 @@ def test_a_record_that_fails_is_named_or_skipped(cluster: Cluster, tmp_path: Pat
     assert "ZeroDivisionError" in (tmp_path / "_errors.jsonl").read_text(encoding="utf-8")
     with pytest.raises(RankError, match="failed on row 0"):
         call("raise")
+
+
+def test_a_stage_that_exits_while_it_is_made_ends_no_rank(cluster: Cluster, tmp_path: Path) -> None:
+    class Exits:
+        def __init__(self) -> None:
+            raise SystemExit(2)
+
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            return batch
+
+    with pytest.raises(RankError, match=r"stage 1 \(Exits\) could not be made on a rank: SystemExit: 2"):
+        cluster.map_batches(Exits, records(10), tmp_path)
+
+
+def test_parts_in_which_no_image_has_a_box(cluster: Cluster, tmp_path: Path) -> None:
+    def find(batch: dict[str, Any]) -> dict[str, Any]:
+        none = np.zeros((0, 4))
+        return {"boxes": [np.ones((1, 4), np.float32) if number == 15 else none for number in batch["number"].tolist()]}
+
+    output = cluster.map_batches(find, records(40), tmp_path, batch_size=10, part_rows=10)
+    expected = [[[1.0] * 4] if number == 15 else [] for number in range(40)]
+    assert output.table()["boxes"].to_pylist() == output.dataset().to_table()["boxes"].to_pylist() == expected
 
 
 def test_a_dask_dataframe(cluster: Cluster, tmp_path: Path) -> None:

@@ -92,6 +92,48 @@ def test_batches_of_a_table_are_computed(cluster: Cluster, table: str, tmp_path:
     }
 
 
+def test_a_folder_is_the_same_table_for_batches_and_for_a_data_set(
+    cluster: Cluster, bucket: fs.FileSystem, tmp_path: Path
+) -> None:
+    for part in range(11):
+        with bucket.open_output_stream(f"clicks/parts/year=2026/part.{part}.parquet") as file:
+            pq.write_table(pa.table({"id": [2 * part, 2 * part + 1]}), file)
+    write(bucket, "clicks/parts/README.md", b"no table")
+
+    def same(batch: dict[str, Any]) -> dict[str, Any]:
+        return batch
+
+    found = cluster.map_batches(same, "s3://clicks/parts", tmp_path, batch_size=5).table()
+    data = fd.dataset("s3://clicks/parts")
+    assert found.to_pylist() == [{name: int(value) for name, value in item.items()} for item in data]
+    assert found.to_pydict() == {"id": list(range(22)), "year": [2026] * 22}
+    assert str(found.schema.field("year").type) == "int32"
+    assert str(data[0]["year"].dtype) == "torch.int32"
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4"])
+@pytest.mark.parametrize("as_stream", [True, False])
+def test_arrow_files_and_streams_are_computed(
+    cluster: Cluster, bucket: fs.FileSystem, tmp_path: Path, compression: str, as_stream: bool
+) -> None:
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "uncompressed" else compression)
+    folder = f"clicks/{compression}-{'stream' if as_stream else 'file'}"
+    for part in range(3):
+        rows = pa.table({"id": range(part * 10, part * 10 + 10), "text": ["x"] * 10})
+        new = pa.ipc.new_stream if as_stream else pa.ipc.new_file
+        with (
+            bucket.open_output_stream(f"{folder}/{part}.arrow") as file,
+            new(file, rows.schema, options=options) as out,
+        ):
+            out.write_table(rows, max_chunksize=4)
+
+    def double(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"double": batch["id"] * 2, "text": batch["text"]}
+
+    output = cluster.map_batches(double, f"s3://{folder}", tmp_path, batch_size=7)
+    assert output.table().to_pydict() == {"double": [2 * number for number in range(30)], "text": ["x"] * 30}
+
+
 def test_images_are_computed_and_a_change_is_seen(cluster: Cluster, bucket: fs.FileSystem, tmp_path: Path) -> None:
     def size(batch: dict[str, Any]) -> dict[str, Any]:
         return {"path": batch["path"], "size": [len(data) for data in batch["bytes"]]}

@@ -168,7 +168,7 @@ def test_can_be_stopped_by_another_driver(lost):
     ("fault", "backend", "code"),
     [
         (RunningHub.kill_proxy, "none", CELL),
-        (RunningHub.kill_and_restart, "torch", TOGETHER),
+        pytest.param(RunningHub.kill_and_restart, "torch", TOGETHER, marks=pytest.mark.release),
         pytest.param(RunningHub.kill_and_restart, "horovod", TOGETHER, marks=pytest.mark.release),
     ],
 )

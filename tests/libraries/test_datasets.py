@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import farandole as fd
 import pytest
 from datasets import Dataset, load_from_disk
-from farandole.driver.data.inputs import find_input
+from farandole.driver.batches.inputs import find_input
 from torch.utils.data import DataLoader
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ Batch: TypeAlias = dict[str, Any]
 
 ITEM = "item"
 """The column of records that are neither dicts nor tuples."""
+NUMERIC = "biuf"
+"""The kinds of NumPy's types of booleans, integers and floating-point numbers."""
 MOST_TEXT = 500
 
 
@@ -72,7 +74,11 @@ def of_columns(columns: Mapping[str, Any]) -> Batch:
 
 
 def of_table(table: pa.Table) -> Batch:
-    """Return an Arrow table as a batch. Numbers without nulls, and lists of fixed size of them, become arrays."""
+    """Return an Arrow table as a batch.
+
+    Columns of numbers, and of lists of fixed size of them, become arrays. In those of floating-point numbers, nulls
+    become NaN. No integer stands for a null, so columns of integers with nulls become lists.
+    """
     return {
         name: _of_column(column.combine_chunks())
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -85,8 +91,8 @@ def _of_column(column: pa.Array) -> Any:
         shape.append(values.type.list_size)
         values = values.flatten()
     kind = values.type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if values.null_count or not is_number:
+    is_complete = (pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and not values.null_count
+    if not is_complete and not pa.types.is_floating(kind):
         return column.to_pylist()
     # The copy can be written to, which torch asks of arrays.
     return np.array(values.to_numpy(zero_copy_only=False)).reshape(shape)
@@ -115,8 +121,10 @@ def to_table(batch: Batch) -> pa.Table:
 
 def _array(name: str, values: Any) -> pa.Array:
     try:
-        plain = _plain(values)
-        return _nested(plain) if isinstance(plain, np.ndarray) and plain.ndim > 1 else pa.array(plain)
+        plain = [_plain(one) for one in values] if isinstance(values, list | tuple) else _plain(values)
+        if isinstance(plain, list):
+            return _listed(plain)
+        return _nested(plain) if isinstance(plain, np.ndarray) else pa.array(plain)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise BatchError(
             f"returned the column {name!r}, which Parquet cannot store ({exc}). Return numbers, texts, bytes, lists of "
@@ -124,27 +132,85 @@ def _array(name: str, values: Any) -> pa.Array:
         ) from exc
 
 
-def _plain(values: Any) -> Any:
-    """Return tensors as arrays, and arrays in a list as lists, because their shapes can differ."""
-    if _is_tensor(values):
-        return values.detach().cpu().numpy()
-    if isinstance(values, list | tuple):
-        return [one.tolist() if isinstance(one, np.ndarray | np.generic) or _is_tensor(one) else one for one in values]
-    return values
+def _plain(value: Any) -> Any:
+    """Return a tensor as an array, and other values as they are."""
+    if not _is_tensor(value):
+        return value
+    tensor = value.detach().cpu()
+    # NumPy lacks this type.
+    is_brain_float = tensor.dtype == sys.modules["torch"].bfloat16
+    return (tensor.float() if is_brain_float else tensor).numpy()
+
+
+def _listed(values: list[Any]) -> pa.Array:
+    """Return arrays in a list as lists, because their shapes can differ."""
+    kind = _type_of(values)
+    return pa.array([one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in values], kind)
+
+
+def _type_of(values: list[Any]) -> pa.DataType | None:
+    """Return the type of numeric arrays in a list, or None if Arrow finds the type by the values.
+
+    Empty arrays of NumPy's default type do not count, because ``np.zeros((0, 4))`` may stand for no boxes of any type.
+    """
+    found = [one for one in values if one is not None and not (isinstance(one, list | tuple) and not one)]
+    if not all(isinstance(one, np.ndarray) and one.ndim for one in found):
+        return None
+    forms = {(one.ndim, one.dtype.newbyteorder("=")) for one in found if one.size or one.dtype != np.float64}
+    if len(forms) != 1:
+        return None
+    [(dimensions, dtype)] = forms
+    return _list_type(dtype, dimensions) if dtype.kind in NUMERIC else None
+
+
+def _list_type(dtype: np.dtype[Any], dimensions: int) -> pa.DataType:
+    kind = pa.from_numpy_dtype(dtype)
+    for _ in range(dimensions):
+        kind = pa.list_(kind)
+    return kind
 
 
 def _nested(array: np.ndarray[Any, Any]) -> pa.Array:
     """Return an array with several dimensions as lists of fixed size, or as lists if they are empty."""
+    if array.ndim == 1:
+        return pa.array(array)
     if not array.size:
         # Arrow does not read lists of the fixed size 0 from Parquet.
-        kind = pa.from_numpy_dtype(array.dtype)
-        for _ in array.shape[1:]:
-            kind = pa.list_(kind)
-        return pa.array(array.tolist(), kind)
+        return pa.array(array.tolist(), _list_type(array.dtype, array.ndim - 1))
     found = pa.array(np.ascontiguousarray(array).reshape(-1))
     for size in reversed(array.shape[1:]):
         found = pa.FixedSizeListArray.from_arrays(found, size)
     return found
+
+
+def merged_columns(known: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> dict[str, pa.DataType] | None:
+    """Return the types of the columns of two parts, or None if they have different columns or types.
+
+    The type null of values that are all missing fits each type, also in lists and structs: ``list<null>``, the type of
+    empty lists, fits ``list<double>``.
+    """
+    if known.keys() != other.keys():
+        return None
+    found = {name: _merged(kind, other[name]) for name, kind in known.items()}
+    return None if None in found.values() else found
+
+
+def _merged(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if kind == other or pa.types.is_null(other):
+        return kind
+    if pa.types.is_null(kind):
+        return other
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        item = _merged(kind.value_type, other.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        fields = merged_columns(_fields_of(kind), _fields_of(other))
+        return None if fields is None else pa.struct(fields)
+    return None
+
+
+def _fields_of(struct: pa.StructType) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in struct}
 
 
 def shown(value: Any) -> str:

@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from distributed import Status, get_worker
 
 from farandole.batches.results import BatchRunner, Skipped, joined, write
 from farandole.batches.sources import Files, Frame, Source, TableFiles
-from farandole.batches.stages import Chain
+from farandole.batches.stages import USER_ERRORS, Chain
 from farandole.exceptions import FarandoleError, RankError
 from farandole.protocol import foreign_code
 
@@ -37,7 +38,7 @@ class PartResult:
     rows: int = 0
     size: int = 0
     sha256: str = ""
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, pa.DataType] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
     seconds: float = 0.0
     failure: FarandoleError | None = None
@@ -88,7 +89,7 @@ class Job:
             raise RankError(f"{what} cannot be used on the ranks: {problem}. Use the same Python in the notebook")
         try:
             return pickle.loads(data)
-        except Exception as exc:
+        except USER_ERRORS as exc:
             raise RankError(
                 f"{what} cannot be unpickled on a rank: {type(exc).__name__}: {exc}. Install the packages on the "
                 "workers, or define the functions and classes in the notebook"
@@ -120,7 +121,7 @@ class Job:
             return about
         table = joined(runner.tables, part.name)
         size, sha256 = write(table, target, part.name)
-        columns = {one.name: str(one.type) for one in table.schema}
+        columns = {one.name: one.type for one in table.schema}
         return replace(about, rows=table.num_rows, size=size, sha256=sha256, columns=columns)
 
 

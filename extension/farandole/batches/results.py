@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from farandole.batches.columns import BatchError, to_table
 from farandole.batches.sources import Source
-from farandole.batches.stages import Chain, StageError, check_rows
+from farandole.batches.stages import USER_ERRORS, Chain, StageError, check_rows
 from farandole.exceptions import RankError
 
 COMPRESSION = "zstd"
@@ -76,7 +76,7 @@ class BatchRunner:
         self.run(middle, stop)
         if not self._skip:
             raise RankError(
-                f"{failure.stage} failed on the rows {start}-{stop - 1} of {self._part}, but on none of them alone: "
+                f"{failure.stage} failed on {self._rows(start, stop)}, but on none of them alone: "
                 f"{failure.error}. Use a smaller batch_size if it needs too much memory",
                 traceback=failure.traceback,
             )
@@ -84,13 +84,18 @@ class BatchRunner:
     def _result(self, start: int, stop: int) -> pa.Table:
         try:
             batch = self._source.read(start, stop)
-        except Exception as exc:
+        except USER_ERRORS as exc:
             raise StageError(SOURCE, exc) from exc
-        check_rows("the source", batch, stop - start)
         try:
+            check_rows("the source", batch, stop - start)
             return to_table(self._chain(batch, stop - start))
         except BatchError as exc:
-            raise RankError(f"the last stage {exc}") from exc
+            raise RankError(f"{self._rows(start, stop)}: {self._chain.last} {exc}") from exc
+        except RankError as exc:
+            raise RankError(f"{self._rows(start, stop)}: {exc}") from exc
+
+    def _rows(self, start: int, stop: int) -> str:
+        return f"the rows {start}-{stop - 1} of {self._part}"
 
     def _leave_out(self, row: int, failure: StageError) -> None:
         text = self._label(row)
@@ -105,7 +110,7 @@ class BatchRunner:
     def _label(self, row: int) -> str:
         try:
             return self._source.label(row)
-        except Exception as exc:  # noqa: BLE001 - the code of a dataset may raise anything, and the row has failed already
+        except USER_ERRORS as exc:
             return f"not readable: {type(exc).__name__}"
 
 

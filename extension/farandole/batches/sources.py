@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from pathlib import PurePath
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -15,10 +14,9 @@ import pyarrow.parquet as pq
 
 from farandole.batches.columns import Batch, collate, of_columns, of_table, shown
 from farandole.batches.storage import Storage
+from farandole.datasets.contents import arrow_reader
+from farandole.datasets.sources import format_of
 
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".feather", ".ipc")
-"""The suffixes of files in the format of Arrow IPC files, which is also that of Feather, version 2."""
 FIRST_COLUMN = pa.ipc.IpcReadOptions(included_fields=[0])
 """Options with which the rows of an Arrow file are counted. Other columns are neither fetched nor decompressed."""
 
@@ -117,18 +115,35 @@ class Frame(Tables):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A row group of a Parquet file, or a record batch of an Arrow file, and the number of its rows."""
+    """A row group of a Parquet file, a record batch of an Arrow file, or all rows of an Arrow stream.
+
+    Attributes:
+        file: the path of the file below the folder.
+        place: the number of the group in the file, or None for a stream.
+        rows: the number of rows.
+        folders: the columns that are the names of folders, such as ``year=2026``, and their values.
+    """
 
     file: str
-    place: int
+    place: int | None
     rows: int
+    folders: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     def load(self, storage: Storage) -> pa.Table:
         """Return the rows. Those of an uncompressed Arrow file on a disk are not read before they are used."""
-        if is_arrow(self.file or storage.path):
-            return pa.Table.from_batches([pa.ipc.open_file(storage.mapped(self.file)).get_batch(self.place)])
-        with storage.open(self.file) as file, pq.ParquetFile(file, pre_buffer=True) as opened:
-            return opened.read_row_group(self.place)
+        if _is_arrow(storage, self.file):
+            opened = storage.mapped(self.file)
+            if self.place is None:
+                return pa.ipc.open_stream(opened).read_all()
+            return pa.Table.from_batches([pa.ipc.open_file(opened).get_batch(self.place)])
+        with storage.open(self.file) as file, pq.ParquetFile(file, pre_buffer=True) as parquet:
+            return self._with_folders(parquet.read_row_group(self.place))
+
+    def _with_folders(self, table: pa.Table) -> pa.Table:
+        for name, value in self.folders.items():
+            own = table.drop_columns(name) if name in table.column_names else table
+            table = own.append_column(name, pa.repeat(value, self.rows))
+        return table
 
 
 class TableFiles(Tables):
@@ -163,21 +178,26 @@ class TableFiles(Tables):
 
 def groups_of(storage: Storage, file: str) -> tuple[pa.Schema, list[Group]]:
     """Return the schema and the groups of a Parquet or Arrow file. Raises OSError, or an error of pyarrow."""
-    if is_arrow(file or storage.path):
-        schema = pa.ipc.open_file(storage.mapped(file)).schema
-        opened = pa.ipc.open_file(storage.mapped(file), options=FIRST_COLUMN)
-        sizes = [opened.get_batch(place).num_rows for place in range(opened.num_record_batches)]
-        return schema, _groups(file, sizes)
+    if _is_arrow(storage, file):
+        with storage.mapped(file) as opened:
+            schema = arrow_reader(opened)[0].schema
+            return schema, _groups(file, _sizes(opened))
     with storage.open(file) as read, pq.ParquetFile(read) as parquet:
         about = parquet.metadata
         sizes = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
-        return parquet.schema_arrow, _groups(file, sizes)
+        return parquet.schema_arrow, _groups(file, dict(enumerate(sizes)))
 
 
-def is_arrow(file: str) -> bool:
-    """Return whether a file with this name is an Arrow IPC file."""
-    return PurePath(file).suffix.lower() in ARROW
+def _sizes(file: pa.NativeFile) -> dict[int | None, int]:
+    reader, count = arrow_reader(file, FIRST_COLUMN)
+    if count is None:
+        return {None: sum(batch.num_rows for batch in reader)}
+    return {place: reader.get_batch(place).num_rows for place in range(count)}
 
 
-def _groups(file: str, sizes: Sequence[int]) -> list[Group]:
-    return [Group(file=file, place=place, rows=rows) for place, rows in enumerate(sizes) if rows]
+def _is_arrow(storage: Storage, file: str) -> bool:
+    return format_of(file or storage.path) == "arrow"
+
+
+def _groups(file: str, sizes: Mapping[int | None, int]) -> list[Group]:
+    return [Group(file=file, place=place, rows=rows) for place, rows in sizes.items() if rows]

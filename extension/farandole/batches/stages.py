@@ -14,6 +14,8 @@ from farandole.exceptions import FarandoleError, ModelError, RankError
 
 ROLE = "farandole/batches/"
 """The frames of a traceback in this folder are not shown to users."""
+USER_ERRORS = (Exception, SystemExit)
+"""What the user's code may raise. Dask would end its worker at a SystemExit, which may come from argparse."""
 
 
 class StageError(Exception):
@@ -32,6 +34,11 @@ class Chain:
     def __init__(self, stages: Sequence[Any]) -> None:
         self._stages = [(name_of(stage, place), _made(stage, place)) for place, stage in enumerate(stages, 1)]
 
+    @property
+    def last(self) -> str:
+        """The name of the last stage."""
+        return self._stages[-1][0]
+
     def __call__(self, batch: Batch, rows: int) -> Batch:
         """Return the result of the last stage for a batch with so many rows.
 
@@ -44,8 +51,7 @@ class Chain:
                 found = stage(batch)
             except ModelError as exc:
                 raise RankError(f"{name}: {exc}") from exc
-            except (Exception, SystemExit) as exc:
-                # Dask would end its worker at a SystemExit, which a stage may get from argparse.
+            except USER_ERRORS as exc:
                 raise StageError(name, exc) from exc
             check_rows(name, found, rows)
             batch = found
@@ -77,7 +83,7 @@ def _made(stage: Any, place: int) -> Callable[[Batch], Any]:
         made: Callable[[Batch], Any] = stage() if is_class(stage) else stage
     except FarandoleError as exc:
         raise RankError(f"{name_of(stage, place)} could not be made on a rank: {exc}") from exc
-    except Exception as exc:
+    except USER_ERRORS as exc:
         raise RankError(
             f"{name_of(stage, place)} could not be made on a rank: {type(exc).__name__}: {exc}. It is made without "
             "arguments; use functools.partial for those, and check that the workers have its packages and files",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,15 +41,35 @@ def arrow_batches(file: Any) -> Iterator[pa.RecordBatch]:
     return iter(reader) if count is None else map(reader.get_batch, range(count))
 
 
-def arrow_reader(file: Any) -> tuple[Any, int | None]:
+def arrow_reader(file: Any, options: Any = None) -> tuple[Any, int | None]:
     """Return a reader, and the number of its record batches, or None for a stream."""
     buffer = pa.BufferReader(file) if isinstance(file, pa.Buffer) else file
+    buffer.seek(0)
     begins = buffer.read(len(MAGIC))
     buffer.seek(0)
     if begins != MAGIC:
-        return ipc.open_stream(file), None
-    reader = ipc.open_file(file)
+        return ipc.open_stream(file, options=options), None
+    reader = ipc.open_file(file, options=options)
     return reader, reader.num_record_batches
+
+
+def folder_columns(source: Source) -> list[dict[str, pa.Scalar]]:
+    """Return the columns of each file that are the names of folders, such as ``year=2026``.
+
+    Arrow files have none. Raises OSError or an error of pyarrow, for example if a file has such a column of another
+    type.
+    """
+    if source.format == "arrow":
+        return [{} for _ in source.files]
+    table = _parquet_dataset(source)
+    return [_folder_values(fragment, table.schema) for fragment in table.get_fragments()]
+
+
+def with_folders(own: pa.Schema, folders: Mapping[str, pa.Scalar]) -> pa.Schema:
+    """Return the schema of a file with the columns that are the names of folders."""
+    for name, value in folders.items():
+        own = own if name in own.names else own.append(pa.field(name, value.type))
+    return own
 
 
 @contextmanager
@@ -65,16 +85,20 @@ def readable(name: str) -> Iterator[None]:
 
 def _parquet(source: Source, columns: Sequence[str]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     with readable(source.name):
-        table = datasets.dataset(
-            [file.path for file in source.files],
-            filesystem=source.filesystem,
-            format="parquet",
-            partitioning="hive",
-            partition_base_dir=source.folder,
-        )
+        table = _parquet_dataset(source)
     fragments = list(table.get_fragments())
     schema = common_schema(_schemas(fragments, table.schema), columns)
     return schema, _parquet_batches(fragments, schema)
+
+
+def _parquet_dataset(source: Source) -> Any:
+    return datasets.dataset(
+        [file.path for file in source.files],
+        filesystem=source.filesystem,
+        format="parquet",
+        partitioning="hive",
+        partition_base_dir=source.folder,
+    )
 
 
 def _schemas(fragments: Sequence[Any], whole: pa.Schema) -> Iterator[tuple[str, pa.Schema]]:
@@ -82,13 +106,12 @@ def _schemas(fragments: Sequence[Any], whole: pa.Schema) -> Iterator[tuple[str, 
     for fragment in fragments:
         with readable(fragment.path):
             own = fragment.physical_schema
-        yield fragment.path, _with_partitions(own, fragment, whole)
+        yield fragment.path, with_folders(own, _folder_values(fragment, whole))
 
 
-def _with_partitions(own: pa.Schema, fragment: Any, whole: pa.Schema) -> pa.Schema:
-    for key in datasets.get_partition_keys(fragment.partition_expression):
-        own = own if key in own.names else own.append(whole.field(key))
-    return own
+def _folder_values(fragment: Any, whole: pa.Schema) -> dict[str, pa.Scalar]:
+    keys = datasets.get_partition_keys(fragment.partition_expression)
+    return {name: pa.scalar(value, whole.field(name).type) for name, value in keys.items()}
 
 
 def _parquet_batches(fragments: Sequence[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,10 @@
 
 - The digest of a function or a class of the notebook covers its bytecode, defaults, closure, and the values of the
   notebook that it uses. It leaves out the names and lines of files, so that a cell has the same digest in a new kernel.
-- That of a function of a package covers its bytecode only, and that of a class of a package its name only.
+  The same is true of modules that are registered with ``cloudpickle.register_pickle_by_value``.
+- That of a function, a class or a module of the user covers the source file of the module, and those of the user's
+  modules from which it has taken functions, classes and modules.
+- That of a function of an installed package covers its bytecode only, and that of a class of one its name only.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ import functools
 import hashlib
 import inspect
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -26,23 +32,48 @@ WITHOUT_MEANING = frozenset(
 )
 """Attributes of a class that do not change what it computes, or that have the position of its code."""
 DESCRIPTORS = (property, staticmethod, classmethod)
+NAMED = (FunctionType, type, ModuleType)
+"""The types of objects whose contents are in a digest once, because they may refer to each other in circles."""
+PICKLED_BY_STATE = object.__reduce_ex__, object.__reduce__
+"""The methods of types whose instances are pickled as their attributes."""
+PROTOCOL = 4
+"""The version of pickle whose reduced form of an object has its arguments and its attributes."""
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Names of folders with packages."""
+LIBRARIES = (*(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")), Path(__file__).parents[1])
+"""The folders of the standard library and of this package."""
 PERSISTED = "FromGraph"
 """The type of Dask's expression for a data frame whose partitions are in the memory of the ranks."""
 
 
 def digest(value: Any) -> str:
     """Return the SHA-256 digest of a value. Raises the errors of pickle for an object that cannot be pickled."""
-    return _Digest().of(value)
+    return _Digest({}).whole(value)
 
 
 class _Digest:
-    """Computes one digest."""
+    """Computes one digest.
 
-    def __init__(self) -> None:
-        self._open: dict[int, int] = {}
+    Functions, classes and modules have numbers in the order in which they are found, and their contents follow later.
+    Many of them can refer to each other, so their contents are in a digest only once.
+    """
+
+    def __init__(self, opened: Mapping[int, int]) -> None:
+        self._open = dict(opened)
         """The ids of the objects that contain the current one, which may refer to them, and their levels."""
+        self._named: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        """The numbers of functions, classes and modules, by their ids."""
+
+    def whole(self, value: Any) -> str:
+        """Return the digest of a value with the functions, classes and modules that it uses."""
+        first = self.of(value)
+        # The contents may add more of them.
+        return _hashed([first, *(_hashed([type(one).__qualname__, *self._parts_of_named(one)]) for one in self._named)])
 
     def of(self, value: Any) -> str:
+        if isinstance(value, NAMED):
+            return _hashed([f"number {self._number(value)}"])
         if id(value) in self._open:
             return _hashed([f"level {self._open[id(value)]}"])
         self._open[id(value)] = len(self._open)
@@ -50,6 +81,12 @@ class _Digest:
             return _hashed([type(value).__qualname__, *self._parts(value)])
         finally:
             del self._open[id(value)]
+
+    def _number(self, value: Any) -> int:
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._named)
+            self._named.append(value)
+        return self._numbers[id(value)]
 
     def _parts(self, value: Any) -> Iterator[str | bytes]:
         if isinstance(value, PLAIN):
@@ -61,24 +98,19 @@ class _Digest:
         elif isinstance(value, list | tuple):
             yield from map(self.of, value)
         elif isinstance(value, set | frozenset):
-            yield from sorted(map(self.of, value))
+            # Sets have no order, so numbers would be different in other processes.
+            yield from sorted(_Digest(self._open).whole(one) for one in value)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             yield from (str(value.dtype), str(value.shape), value.tobytes())
         elif _is_tensor(value):
             yield from (str(value.dtype), str(tuple(value.shape)), _bytes_of(value))
         else:
-            yield from self._parts_of_code(value)
+            yield from self._parts_of_object(value)
 
-    def _parts_of_code(self, value: Any) -> Iterator[str | bytes]:
+    def _parts_of_object(self, value: Any) -> Iterator[str | bytes]:
         if isinstance(value, CodeType):
             yield value.co_code
             yield from map(self.of, (value.co_consts, value.co_names, value.co_varnames, value.co_freevars))
-        elif isinstance(value, FunctionType):
-            yield from self._parts_of_function(value)
-        elif isinstance(value, type):
-            yield from self._parts_of_class(value)
-        elif isinstance(value, ModuleType):
-            yield value.__name__
         elif isinstance(value, functools.partial):
             yield from map(self.of, (value.func, value.args, value.keywords))
         elif isinstance(value, MethodType):
@@ -90,43 +122,97 @@ class _Digest:
         else:
             yield from self._parts_of_instance(value)
 
+    def _parts_of_named(self, value: Any) -> Iterator[str | bytes]:
+        if isinstance(value, ModuleType):
+            yield from self._parts_of_module(value)
+        elif isinstance(value, FunctionType):
+            yield from self._parts_of_function(value)
+        else:
+            yield from self._parts_of_class(value)
+
     def _parts_of_function(self, function: FunctionType) -> Iterator[str | bytes]:
-        yield _name(function)
+        yield function.__qualname__
         yield from map(self.of, (function.__code__, function.__defaults__, function.__kwdefaults__))
         yield self.of(_closure(function))
         if _is_by_value(function):
             there = function.__globals__
             yield self.of({name: there[name] for name in sorted(_globals(function.__code__)) if name in there})
+        else:
+            yield self.of(sys.modules[function.__module__])
 
     def _parts_of_class(self, kind: type) -> Iterator[str | bytes]:
-        yield _name(kind)
+        yield kind.__qualname__
         if _is_by_value(kind):
             yield from map(self.of, kind.__bases__)
             yield self.of({name: one for name, one in vars(kind).items() if name not in WITHOUT_MEANING})
+        else:
+            yield self.of(sys.modules[kind.__module__])
+
+    def _parts_of_module(self, module: ModuleType) -> Iterator[str | bytes]:
+        yield module.__name__
+        if _is_registered(module.__name__):
+            yield self.of({name: one for name, one in sorted(vars(module).items()) if not name.startswith("__")})
+        elif file := _own_file(module.__name__):
+            with suppress(OSError):
+                yield hashlib.sha256(file.read_bytes()).digest()
+            yield from map(self.of, _used_modules(module))
 
     def _parts_of_instance(self, value: Any) -> Iterator[str | bytes]:
         kind: Any = type(value)
-        if hasattr(value, "__dict__") and (kind.__reduce_ex__, kind.__reduce__) == PICKLED_BY_STATE:
-            yield from map(self.of, (kind, vars(value)))
+        is_plain = (kind.__reduce_ex__, kind.__reduce__) == PICKLED_BY_STATE
+        if isinstance(value, Enum):
+            yield from map(self.of, (kind, value.name, value.value))
+        elif is_plain and hasattr(value, "__dict__"):
+            yield from map(self.of, (kind, value.__getstate__()))
+        elif is_plain and hasattr(kind, "__slots__"):
+            # The pickle would have random numbers for classes of the notebook in the slots.
+            yield from map(self.of, (kind, *value.__reduce_ex__(PROTOCOL)[1:3]))
         else:
+            if _own_file(kind.__module__):
+                yield self.of(sys.modules[kind.__module__])
             yield cloudpickle.dumps(value)
 
 
-PICKLED_BY_STATE = object.__reduce_ex__, object.__reduce__
-
-
-def _name(value: FunctionType | type) -> str:
-    return value.__qualname__ if _is_by_value(value) else f"{value.__module__}.{value.__qualname__}"
-
-
 def _is_by_value(value: FunctionType | type) -> bool:
-    """Return whether pickles contain the code of a function or a class, because other processes cannot import it."""
+    """Return whether pickles contain the code of a function or a class.
+
+    They do if other processes cannot import it, or if its module is registered for that.
+    """
     found: Any = sys.modules.get(value.__module__ or "")
-    if found is None or value.__module__ == "__main__":
+    if found is None or value.__module__ == "__main__" or _is_registered(value.__module__):
         return True
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is not value
+
+
+def _is_registered(module: str) -> bool:
+    """Return whether a module, or a package that contains it, is registered to be pickled by value."""
+    return any(module == one or module.startswith(f"{one}.") for one in cloudpickle.list_registry_pickle_by_value())
+
+
+def _own_file(module: str | None) -> Path | None:
+    """Return the file of a module of the user, which is neither in an installed package nor in the standard library."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    if not isinstance(file, str):
+        return None
+    path = Path(file)
+    is_installed = INSTALLED.intersection(path.parts) or any(map(path.is_relative_to, LIBRARIES))
+    # Modules that a package makes may have only the name of a file.
+    return None if is_installed or not path.is_absolute() else path
+
+
+def _used_modules(module: ModuleType) -> list[ModuleType]:
+    """Return the user's modules from which a module has taken functions, classes and modules."""
+    names = set()
+    for value in list(vars(module).values()):
+        kind = type(value)
+        if issubclass(kind, FunctionType | type):
+            names.add(str(value.__module__))
+        elif issubclass(kind, ModuleType) and not value.__name__.startswith(f"{module.__name__}."):
+            # A package has its submodules as attributes as soon as any other module imports them.
+            names.add(value.__name__)
+    return [sys.modules[name] for name in sorted(names) if _own_file(name)]
 
 
 def _globals(code: CodeType) -> set[str]:
@@ -175,7 +261,7 @@ def _expression_digest(expression: Any) -> str:
 
 
 def _has_code(operand: Any) -> bool:
-    """Return whether an operand is another expression, or has a function or a class of the notebook."""
+    """Return whether an operand is another expression, or has a function or a class of the notebook or of the user."""
     if isinstance(operand, Mapping):
         return any(map(_has_code, operand.values()))
     if isinstance(operand, list | tuple):
@@ -184,7 +270,9 @@ def _has_code(operand: Any) -> bool:
         return _has_code((operand.func, operand.args, operand.keywords))
     if isinstance(operand, MethodType):
         return _has_code(operand.__func__)
-    return _is_by_value(operand) if isinstance(operand, FunctionType | type) else _is_expression(operand)
+    if isinstance(operand, FunctionType | type):
+        return _is_by_value(operand) or _own_file(operand.__module__) is not None
+    return _is_expression(operand)
 
 
 def _operand_digest(operand: Any) -> str:

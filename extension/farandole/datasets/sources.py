@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from pyarrow import fs
 
-from farandole.datasets.places import cause, is_url, opened
+from farandole.datasets.places import cause_with_file, is_url, listed, opened
 from farandole.exceptions import UsageError
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
@@ -31,7 +30,7 @@ class Source:
         filesystem: where the files are.
         folder: the folder of the table, in which names of image files are looked up.
         files: the files in their natural order, so that part 2 comes before part 10.
-        format: ``parquet`` or ``arrow``.
+        format: the format of all files: ``parquet`` or ``arrow``.
     """
 
     name: str
@@ -55,30 +54,51 @@ class Source:
 
 
 def find(name: str) -> Source:
-    """Return the files of the table with an absolute path or a URL.
+    """Return the table of `fd.dataset` with an absolute path or a URL.
 
     Raises:
         UsageError: there are no such files, they have different formats, or they cannot be read.
     """
     try:
         filesystem, path = opened(name)
-        [info] = filesystem.get_file_info([path])
-        if info.type == fs.FileType.NotFound:
-            raise UsageError(_missing(name))
-        if info.type == fs.FileType.Directory:
-            return _folder(name, filesystem, path)
+        kind, files = listed(filesystem, path)
     except (OSError, UnicodeError) as exc:
+        hint = "Check the name and your credentials." if is_url(name) else "Check the name, or remove the file."
+        raise UsageError(f"fd.dataset: {name!r} cannot be read: {cause_with_file(exc)}. {hint}") from exc
+    if kind == fs.FileType.NotFound:
+        raise UsageError(_missing(name))
+    table = table_of(name, filesystem, path, files)
+    if table is None:
+        raise UsageError(_no_table(name, kind))
+    return table
+
+
+def table_of(name: str, filesystem: Any, path: str, files: Sequence[Any]) -> Source | None:
+    """Return the table of the Parquet or Arrow files among those at a path, or None if there are none.
+
+    Raises UsageError if there are both Parquet and Arrow files.
+    """
+    tables = [file for file in files if format_of(file.path)]
+    if not tables:
+        return None
+    if len({format_of(file.path) for file in tables}) > 1:
         raise UsageError(
-            f"fd.dataset: {name!r} cannot be read: {cause(exc)}. Check the name and your credentials."
-        ) from exc
-    kind = FORMATS.get(_suffix(path))
-    if kind is None:
-        raise UsageError(
-            f"fd.dataset: {name} is neither a Parquet file (.parquet) nor an Arrow file (.arrow, .feather); read it "
-            "with Dask, e.g. dask.dataframe.read_csv, and give the data frame."
+            f"the folder {name} has both Parquet and Arrow files; give a folder with one kind of files, or a single "
+            "file."
         )
-    parent = str(PurePosixPath(path).parent)
-    return Source(name=name, filesystem=filesystem, folder=parent, files=(info,), format=kind)
+    return Source(
+        name=name,
+        filesystem=filesystem,
+        folder=str(PurePosixPath(path).parent) if tables[0].path == path else path,
+        # Numbers such as 1 and 01 are equal. Their files have one order as well.
+        files=tuple(sorted(tables, key=lambda file: (_natural(file.path), file.path))),
+        format=FORMATS[_suffix(tables[0].path)],
+    )
+
+
+def format_of(path: str) -> str | None:
+    """Return ``parquet`` or ``arrow``, or None for a file of another kind."""
+    return FORMATS.get(_suffix(path))
 
 
 def _missing(name: str) -> str:
@@ -90,36 +110,13 @@ def _missing(name: str) -> str:
     )
 
 
-def _folder(name: str, filesystem: Any, path: str) -> Source:
-    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-    files = [file for file in found if file.is_file and _is_data(file.path, path)]
-    if isinstance(filesystem, fs.LocalFileSystem):
-        loops = {parent for parent in {PurePath(file.path).parent for file in files} if _is_loop(parent, path)}
-        files = [file for file in files if PurePath(file.path).parent not in loops]
-    kinds = {FORMATS[_suffix(file.path)] for file in files}
-    if not files:
-        raise UsageError(
-            f"fd.dataset: the folder {name} has no Parquet files (.parquet) and no Arrow files (.arrow, .feather)."
-        )
-    if len(kinds) > 1:
-        raise UsageError(
-            f"fd.dataset: the folder {name} has both Parquet and Arrow files; give a folder with one kind of files, or "
-            "a single file."
-        )
-    ordered = tuple(sorted(files, key=lambda file: _natural(file.path)))
-    return Source(name=name, filesystem=filesystem, folder=path, files=ordered, format=kinds.pop())
-
-
-def _is_data(path: str, folder: str) -> bool:
-    """Return whether a file below a folder has rows. Names with ``_`` or ``.`` are for other files, as in Spark."""
-    below = PurePosixPath(path).relative_to(folder).parts
-    return _suffix(path) in FORMATS and not any(part.startswith(("_", ".")) for part in below)
-
-
-def _is_loop(place: PurePath, folder: str) -> bool:
-    """Return whether there is a link to a folder that contains it on the way from a folder to a place below it."""
-    way = [place, *(parent for parent in place.parents if parent.is_relative_to(folder))]
-    return len({os.path.realpath(each) for each in way}) < len(way)
+def _no_table(name: str, kind: fs.FileType) -> str:
+    if kind == fs.FileType.Directory:
+        return f"fd.dataset: the folder {name} has no Parquet files (.parquet) and no Arrow files (.arrow, .feather)."
+    return (
+        f"fd.dataset: {name} is neither a Parquet file (.parquet) nor an Arrow file (.arrow, .feather); read it "
+        "with Dask, e.g. dask.dataframe.read_csv, and give the data frame."
+    )
 
 
 def _suffix(path: str) -> str:

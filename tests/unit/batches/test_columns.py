@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from farandole.batches.columns import BatchError, collate, count_rows, of_table, shown, to_table
+from farandole.batches.columns import BatchError, collate, count_rows, merged_columns, of_table, shown, to_table
 
 
 def test_numbers_arrays_and_tensors_are_stacked_and_others_are_lists():
@@ -55,6 +55,22 @@ def test_a_table_becomes_arrays_that_can_be_written_to():
     assert (batch["holes"], batch["text"], batch["lists"]) == ([None], ["b"], [[2, 3]])
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_a_column_of_floats_is_an_array_with_and_without_nulls(kind):
+    pairs = pa.array([[1.0, 2.0], [3.0, None]], pa.list_(kind, 2))
+    table = pa.table({"x": pa.array([1.0, None], kind), "pair": pairs})
+    whole, holes = of_table(table.slice(0, 1)), of_table(table)
+    for name, values in {"x": [1, np.nan], "pair": [[1, 2], [3, np.nan]]}.items():
+        assert whole[name].dtype == holes[name].dtype == kind.to_pandas_dtype()
+        assert np.array_equal(holes[name], values, equal_nan=True)
+
+
+def test_a_column_of_integers_with_nulls_can_be_made_an_array_of_floats():
+    for values in ([1, None], [1, 2]):
+        column = of_table(pa.table({"n": pa.array(values, pa.int64())}))["n"]
+        assert np.array_equal(np.asarray(column, float), np.array(values, float), equal_nan=True)
+
+
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
@@ -94,6 +110,68 @@ def test_arrays_with_several_dimensions_are_lists_of_fixed_size():
 def test_a_list_of_arrays_has_the_same_type_whether_or_not_their_shapes_are_equal():
     equal, different = [np.zeros((1, 2)), np.ones((1, 2))], [np.zeros((1, 2)), np.ones((3, 2))]
     assert to_table({"boxes": equal}).schema == to_table({"boxes": different}).schema
+
+
+BOXES = pa.list_(pa.list_(pa.float32()))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([np.ones((1, 2), "float32"), np.ones((3, 2), "float32")], BOXES),
+        ([torch.ones((1, 2)), torch.zeros((0, 2))], BOXES),
+        ([torch.zeros((0, 2))], BOXES),
+        ([np.zeros((0, 2)), np.ones((1, 2), "float32"), None, []], BOXES),
+        ([np.ones((1, 2), ">f4")], BOXES),
+        ([torch.ones((1, 2), dtype=torch.bfloat16)], BOXES),
+        ([np.ones(2, "uint8"), np.zeros(0, "uint8")], pa.list_(pa.uint8())),
+        ([np.array([True]), None], pa.list_(pa.bool_())),
+        ([np.array(["a"]), np.array([])], pa.list_(pa.string())),
+        ([np.array(["a"], dtype=object)], pa.list_(pa.string())),
+        ([np.ones(1, "float32"), [0.5]], pa.list_(pa.float64())),
+        ([np.float32(1), 0.5], pa.float64()),
+    ],
+)
+def test_arrays_in_lists_keep_their_type(values, kind):
+    column = to_table({"a": values})["a"]
+    assert column.type == kind
+    assert column.to_pylist() == [one.tolist() if hasattr(one, "tolist") else one for one in values]
+
+
+def test_tensors_of_a_type_that_numpy_lacks_are_stored():
+    assert to_table({"a": torch.ones(2, 1, dtype=torch.bfloat16)})["a"].to_pylist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "common"),
+    [
+        (pa.null(), pa.int8(), pa.int8()),
+        (pa.list_(pa.null()), BOXES, BOXES),
+        (pa.list_(pa.list_(pa.null())), BOXES, BOXES),
+        (
+            pa.struct({"a": pa.null(), "b": pa.string()}),
+            pa.struct({"a": BOXES, "b": pa.null()}),
+            pa.struct({"a": BOXES, "b": pa.string()}),
+        ),
+    ],
+)
+def test_columns_without_any_value_fit_all_types(kind, other, common):
+    assert merged_columns({"a": kind}, {"a": other}) == merged_columns({"a": other}, {"a": kind}) == {"a": common}
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (pa.int8(), pa.int64()),
+        (BOXES, pa.list_(pa.list_(pa.float64()))),
+        (pa.list_(pa.float32(), 3), pa.list_(pa.float32(), 4)),
+        (pa.list_(pa.null()), pa.list_(pa.float32(), 4)),
+        (pa.struct({"a": pa.null()}), pa.struct({"b": pa.null()})),
+    ],
+)
+def test_other_types_and_columns_do_not_fit(kind, other):
+    assert merged_columns({"a": kind}, {"a": other}) is merged_columns({"a": other}, {"a": kind}) is None
+    assert merged_columns({"a": kind}, {"b": kind}) is None
 
 
 @pytest.mark.parametrize("values", [[object()], [1, "a"], np.array([1 + 2j])])

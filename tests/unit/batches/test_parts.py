@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import cloudpickle
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Status
@@ -16,7 +17,7 @@ from farandole.batches import parts, results
 from farandole.batches.parts import Job, JobSpec, Part, open_job
 from farandole.batches.sources import Files, MapDataset, Records
 from farandole.batches.storage import Storage
-from farandole.exceptions import RankError
+from farandole.exceptions import ModelError, RankError
 
 PYTHON = platform.python_version()
 
@@ -55,7 +56,7 @@ def test_a_part_is_computed_in_batches_and_written(tmp_path):
     assert (found.rows, found.size, found.columns) == (
         10,
         (tmp_path / "a").stat().st_size,
-        {"n": "int64", "square": "int64"},
+        {"n": pa.int64(), "square": pa.int64()},
     )
 
 
@@ -145,6 +146,12 @@ def test_a_row_of_the_source_that_cannot_be_read_is_named_or_skipped(tmp_path):
     assert Job(spec(square, source=source, skip=True)).compute(part(), None, tmp_path / "a").rows == 9
 
 
+def refuse_nine(batch):
+    if 9 in batch["n"]:
+        raise ModelError("other columns")
+    return batch
+
+
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
@@ -153,8 +160,15 @@ def test_a_row_of_the_source_that_cannot_be_read_is_named_or_skipped(tmp_path):
             lambda batch: {"a": batch["n"].astype("float32" if 0 in batch["n"] else "int8")},
             "columns of different types",
         ),
-        (lambda batch: {"a": [object()] * len(batch["n"])}, "the last stage returned the column 'a', which Parquet"),
-        (lambda batch: {"a": batch["n"][:1]}, "returned 1 rows in the column 'a' for a batch of 4"),
+        (
+            lambda batch: {"a": [object() if n > 4 else n for n in batch["n"].tolist()]},
+            r"the rows 4-7 of part-0-10.parquet: stage 1 \(<lambda>\) returned the column 'a', which Parquet",
+        ),
+        (
+            lambda batch: {"a": batch["n"][batch["n"] < 5]},
+            r"the rows 4-7 of part-0-10.parquet: stage 1 \(<lambda>\) returned 1 rows in the column 'a'",
+        ),
+        (refuse_nine, r"the rows 8-9 of part-0-10.parquet: stage 1 \(refuse_nine\): other columns"),
     ],
 )
 def test_batches_that_do_not_fit_are_refused_with_skip_as_well(tmp_path, stage, said):
@@ -166,7 +180,7 @@ def test_a_batch_without_any_value_has_the_type_of_the_others(tmp_path):
     def stage(batch):
         return {"a": [None if n < 4 else str(n) for n in batch["n"].tolist()]}
 
-    assert Job(spec(stage)).compute(part(), rows(), tmp_path / "a").columns == {"a": "string"}
+    assert Job(spec(stage)).compute(part(), rows(), tmp_path / "a").columns == {"a": pa.string()}
 
 
 @pytest.mark.parametrize(("number", "remedy"), [(errno.ENOSPC, "Make room"), (errno.EACCES, "all workers can write")])
@@ -197,6 +211,41 @@ def test_a_stage_that_exits_fails_as_others_do(tmp_path):
 
     with pytest.raises(RankError, match=r"stage 1 \(leave\) failed on row 0 .*: SystemExit: 2"):
         Job(spec(leave)).compute(part(), rows(), tmp_path / "a")
+
+
+def test_a_source_that_exits_fails_as_others_do(tmp_path):
+    class Dataset:
+        def __getitem__(self, row):
+            raise SystemExit(2)
+
+    with pytest.raises(
+        RankError, match=r"reading the source failed on row 0 \(not readable: SystemExit\).*: SystemExit: 2"
+    ):
+        Job(spec(square, source=MapDataset(dataset=Dataset()))).compute(part(), None, tmp_path / "a")
+
+
+def leave():
+    raise SystemExit(2)
+
+
+class Exits:
+    """Exits when it is unpickled, as a module with a call of argparse does."""
+
+    def __reduce__(self):
+        return leave, ()
+
+
+def test_stages_that_exit_while_they_are_unpickled_are_reported(tmp_path):
+    with pytest.raises(RankError, match="the stages cannot be unpickled on a rank: SystemExit: 2"):
+        Job(spec(Exits())).compute(part(), rows(), tmp_path / "a")
+
+
+def test_a_partition_whose_rows_do_not_fit_is_named(tmp_path):
+    frame = pd.DataFrame({"n": range(10)})
+    with pytest.raises(RankError, match="the rows 0-3 of part-7-8.parquet: .* returned 1 rows"):
+        Job(spec(lambda batch: {"n": batch["n"][:1]})).compute(
+            Part(name="part-7-8.parquet", start=0, stop=None), frame, tmp_path / "a"
+        )
 
 
 @pytest.mark.parametrize(

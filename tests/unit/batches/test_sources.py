@@ -1,6 +1,7 @@
 """Tests of the sources that ranks read."""
 
 import pickle
+from dataclasses import replace
 
 import farandole as fd
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from farandole.batches.sources import Files, Frame, MapDataset, Records, TableFiles, groups_of
 from farandole.batches.storage import Storage
+from farandole.datasets.contents import with_folders
 
 
 def test_a_part_of_a_list_is_read_by_the_numbers_of_the_whole_list():
@@ -85,6 +87,17 @@ def test_a_column_without_values_in_a_group_has_its_type_of_the_other_groups(tmp
         schema, found = groups_of(storage, f"{name}{suffix}")
         groups += found
     assert TableFiles(storage, groups, schema).read(1, 3) == {"text": [None, "a"]}
+
+
+def test_the_columns_of_folders_replace_those_of_the_file(tmp_path):
+    write(tmp_path / "0.parquet", pa.table({"n": range(5), "year": pa.array([7] * 5, pa.int32())}))
+    storage = Storage(str(tmp_path))
+    schema, groups = groups_of(storage, "0.parquet")
+    folders = {"year": pa.scalar(2026, pa.int32()), "place": pa.scalar(None, pa.string())}
+    groups = [replace(group, folders=folders) for group in groups]
+    source = pickle.loads(pickle.dumps(TableFiles(storage, groups, with_folders(schema, folders))))
+    assert source.read(3, 5)["year"].tolist() == [2026, 2026]
+    assert source.label(4) == "{'n': 4, 'year': 2026, 'place': None}"
 
 
 def test_the_rows_of_fd_dataset_are_read_as_whole_columns(tmp_path):

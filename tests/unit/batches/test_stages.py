@@ -48,6 +48,19 @@ def test_a_stage_that_cannot_be_made_is_named():
         Chain([Broken])
 
 
+def test_a_stage_that_exits_while_it_is_made_is_named():
+    class Parsed:
+        def __init__(self):
+            raise SystemExit(2)
+
+    with pytest.raises(RankError, match=r"stage 1 \(Parsed\) could not be made on a rank: SystemExit: 2"):
+        Chain([Parsed])
+
+
+def test_the_last_stage_has_a_name():
+    assert Chain([Add, double]).last == "stage 2 (double)"
+
+
 def test_a_model_that_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("FARANDOLE_MODELS", str(tmp_path))
     with pytest.raises(RankError, match=r"stage 1 \(iris:3\) could not be made on a rank: there is no model 'iris'"):

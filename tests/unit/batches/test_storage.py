@@ -34,15 +34,25 @@ def storage(request, tmp_path, memory):
 
 
 def test_the_files_of_a_folder_are_listed_and_read(storage):
-    assert storage.kind == fs.FileType.Directory
-    found = storage.entries()
-    assert [entry.path for entry in found] == ["a.png", "b/2.png", "été/ñ 1.png"]
-    assert [entry.size for entry in found] == [len(entry.path.encode()) for entry in found]
+    kind, found = storage.listed()
+    assert kind == fs.FileType.Directory
+    names = [storage.below(file.path) for file in found]
+    assert names == ["a.png", "b/2.png", "été/ñ 1.png"]
+    assert [file.size for file in found] == [len(name.encode()) for name in names]
     assert storage.contents(["b/2.png", "a.png"]) == [b"b/2.png", b"a.png"]
     with storage.mapped("a.png") as file:
         assert file.read() == b"a.png"
     with pytest.raises(FileNotFoundError):
         storage.contents(["gone.png"])
+
+
+def test_a_single_file_has_no_path_below_itself(storage):
+    single = Storage(f"{storage.name}/a.png")
+    kind, [file] = single.listed()
+    assert (kind, single.below(file.path)) == (fs.FileType.File, "")
+    with single.open("") as opened:
+        assert opened.read() == b"a.png"
+    assert Storage(f"{storage.name}/gone.png").listed() == (fs.FileType.NotFound, [])
 
 
 def test_a_rank_that_does_not_see_the_source_says_so(storage):
@@ -54,9 +64,10 @@ def test_a_rank_that_does_not_see_the_source_says_so(storage):
 def test_a_change_of_a_file_of_the_same_size_is_seen(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     os.utime(tmp_path / "a", ns=(1, 1))
-    before = Storage(str(tmp_path)).entries()
+    _, [before] = Storage(str(tmp_path)).listed()
     (tmp_path / "a").write_bytes(b"2")
-    assert Storage(str(tmp_path)).entries() != before
+    _, [after] = Storage(str(tmp_path)).listed()
+    assert (after.size, after.mtime_ns > before.mtime_ns) == (before.size, True)
 
 
 def test_links_are_followed_but_not_in_circles_and_pipes_are_left_out(tmp_path):
@@ -65,13 +76,14 @@ def test_links_are_followed_but_not_in_circles_and_pipes_are_left_out(tmp_path):
     (tmp_path / "other" / "1.png").touch()
     (tmp_path / "images" / "linked").symlink_to(tmp_path / "other")
     (tmp_path / "images" / "linked.png").symlink_to(tmp_path / "other" / "1.png")
-    (tmp_path / "images" / "loop").symlink_to(tmp_path / "images")
+    for loop, target in [("loop", "images"), ("up", "."), ("linked/back", "images")]:
+        (tmp_path / "images" / loop).symlink_to(tmp_path / target)
     os.mkfifo(tmp_path / "images" / "pipe")
-    found = Storage(str(tmp_path / "images")).entries()
-    assert [entry.path for entry in found] == ["linked.png", "linked/1.png"]
+    storage = Storage(str(tmp_path / "images"))
+    assert [storage.below(file.path) for file in storage.listed()[1]] == ["linked.png", "linked/1.png"]
 
 
 def test_a_link_to_nothing_is_named(tmp_path):
     (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"gone\.png"):
-        Storage(str(tmp_path)).entries()
+        Storage(str(tmp_path)).listed()

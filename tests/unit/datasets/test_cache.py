@@ -1,9 +1,11 @@
 """Copies of tables in the cache: made once, by one process, as a whole, and again after a change."""
 
 import errno
+import os
 import resource
 import subprocess
 import sys
+import time
 
 import farandole as fd
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 from farandole.datasets import contents, disk
 from farandole.exceptions import UsageError
 
+DAY = 24 * 3600
 COPY = """
 import sys, farandole as fd
 sys.stdin.readline()
@@ -33,22 +36,54 @@ def test_a_table_is_copied_once_for_each_selection_of_columns(tmp_path, cache):
     fd.dataset(path)
     assert cache.stat().st_mode & 0o777 == 0o700
     [name] = copies(cache)
-    made = (cache / name).stat()
+    made = (cache / name).stat().st_ino
     fd.dataset(path)
-    assert (cache / name).stat() == made
+    assert (cache / name).stat().st_ino == made
     fd.dataset(path, ["y"])
     assert len(copies(cache)) == 2
 
 
-def test_after_a_change_the_new_copy_replaces_the_old_one(tmp_path, cache):
+def age(path):
+    """Let a copy have been opened for the last time two days ago."""
+    os.utime(path, (time.time() - 2 * DAY, time.time() - 2 * DAY))
+
+
+def test_after_a_change_the_new_copy_replaces_an_old_one_that_nobody_opens(tmp_path, cache):
     path = write(tmp_path / "x.parquet")
     old = fd.dataset(path)
     [name] = copies(cache)
     (cache / f".new-{name}-0a1b2c3d").touch()  # a process was killed
+    age(cache / name)
     write(path, 500, value=2.0)
     new = fd.dataset(path)
     assert len(copies(cache)) == 1
     assert (new[0]["x"], old[999]["x"]) == (2.0, 1.0)
+
+
+def test_a_copy_that_others_have_opened_within_a_day_stays_after_a_change(tmp_path, cache):
+    path = write(tmp_path / "x.parquet")
+    data = fd.dataset(path)
+    [name] = copies(cache)
+    age(cache / name)
+    fd.dataset(path)
+    write(path, 500)
+    assert len(fd.dataset(path)) == 500
+    assert len(copies(cache)) == 2
+    assert (cache / name).exists()
+    assert len(data) == 1000
+
+
+def test_a_copy_on_a_disk_that_cannot_be_written_is_used(tmp_path, cache, monkeypatch):
+    path = write(tmp_path / "x.parquet")
+    fd.dataset(path)
+    [name] = copies(cache)
+    age(cache / name)
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert len(fd.dataset(path)) == 1000
 
 
 def test_the_copy_has_few_record_batches_within_a_size(tmp_path, cache, monkeypatch):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farandole.batches.parts import PartResult
+from farandole.driver.batches.manifest import ERRORS, OutputFolder
+from farandole.driver.batches.plan import BatchPlan
+from farandole.driver.batches.progress import BatchProgress
+from farandole.driver.batches.stages import source_code
 from farandole.driver.cells.relay import Watch
 from farandole.driver.core.core import ClusterCore
-from farandole.driver.data.manifest import ERRORS, OutputFolder
-from farandole.driver.data.plan import BatchPlan
-from farandole.driver.data.progress import BatchProgress
-from farandole.driver.data.stages import source_code
 from farandole.driver.elastic.run import RunCallbacks
 from farandole.driver.workers.worker import Progress
 from farandole.protocol import Kind, Status

@@ -12,17 +12,17 @@ from typing import Any
 from distributed import Client
 
 from farandole.batches.parts import Part, PartResult
+from farandole.driver.batches.dispatcher import Dispatcher
+from farandole.driver.batches.manifest import OutputFolder
+from farandole.driver.batches.output import BatchOutput
+from farandole.driver.batches.plan import BatchPlan
+from farandole.driver.batches.rank_keeper import RankKeeper
 from farandole.driver.cells.batch_run import BatchRun
 from farandole.driver.core.core import ClusterCore
-from farandole.driver.data.dispatcher import Dispatcher
 from farandole.driver.data.engine import DataEngine
-from farandole.driver.data.manifest import OutputFolder
-from farandole.driver.data.output import BatchOutput
-from farandole.driver.data.plan import BatchPlan
-from farandole.driver.data.rank_keeper import RankKeeper
 from farandole.driver.loop import LoopThread, in_thread
 from farandole.driver.workers.worker import Progress
-from farandole.exceptions import FarandoleError, RankError
+from farandole.exceptions import FarandoleError, RankError, UsageError
 from farandole.runs.run import Run
 
 
@@ -44,6 +44,7 @@ class BatchJob:
         run: BatchRun,
     ) -> None:
         self._core = core
+        self._engine = engine
         self._plan = plan
         self._folder = folder
         self._run = run
@@ -59,6 +60,8 @@ class BatchJob:
             wake=self._wake,
         )
         self._begun = False
+        self._complete = False
+        """Whether the output is complete. Lost ranks may still be replaced for the next cell."""
         self._error: FarandoleError | None = None
 
     def compute(self, loop: LoopThread, progress: Progress) -> BatchOutput:
@@ -66,14 +69,13 @@ class BatchJob:
 
         Raises:
             RankError: a stage failed, a part ended its ranks, or the user stopped the job. Complete parts are kept.
-            UsageError: the output folder cannot be written.
+            UsageError: the output folder cannot be written, or the source has no rows.
         """
         end = partial(loop.loop.call_soon_threadsafe, self._keeper.end)
         work, pump = self._work(progress), partial(self._pump, end)
         try:
             loop.call(work, on_interrupt=self._core.interrupt, pump=pump, wake=self._wake)
             self._raise_if_incomplete()
-            self._folder.finish()
         except BaseException as exc:
             self._fail(exc)
             raise
@@ -98,6 +100,9 @@ class BatchJob:
             self._run.begin_progress(self._run.run, self._folder)
         try:
             self._dispatcher.advance()
+            if self._dispatcher.done:
+                finish(self._folder)
+                self._complete = True
         except FarandoleError as exc:
             self._error = exc
         if self._is_over:
@@ -106,7 +111,7 @@ class BatchJob:
 
     @property
     def _is_over(self) -> bool:
-        return self._error is not None or self._dispatcher.done
+        return self._error is not None or self._complete
 
     def _add(self, part: Part, result: PartResult, target: Path, rank: int) -> None:
         self._folder.add(part, result, target)
@@ -115,6 +120,7 @@ class BatchJob:
     def _set_workers(self, workers: Mapping[str, int]) -> None:
         """Set the Dask workers, on the event loop."""
         changed = workers != self._dispatcher.workers
+        self._dispatcher.left = frozenset(self._engine.left)
         self._dispatcher.workers = workers
         self._run.show_ranks()
         if changed:
@@ -123,17 +129,33 @@ class BatchJob:
     def _raise_if_incomplete(self) -> None:
         if self._error is not None:
             raise self._error
-        if self._keeper.stopped:
+        if not self._complete:
             raise RankError(
                 "the job was stopped. Its complete parts are kept, and map_batches continues if you call it again with "
                 "the same arguments"
             )
 
     def _fail(self, error: BaseException) -> None:
+        if self._complete:
+            # Only the replacement of lost ranks has ended early.
+            self._run.finish(self._folder)
+            return
         with suppress(OSError):
             self._folder.write()
         stopped = isinstance(error, KeyboardInterrupt) or (self._error is None and self._keeper.stopped)
         self._run.fail(error, stopped=stopped)
+
+
+def finish(folder: OutputFolder) -> None:
+    """Write what a folder whose parts are all complete has besides them.
+
+    Raises UsageError if it cannot be written, or if there is no row at all. Then the parts do not count as complete.
+    """
+    if not folder.rows and not folder.skipped:
+        folder.done.clear()
+        folder.begin()
+        raise UsageError("the data frame has no rows. Check how it was filtered")
+    folder.finish()
 
 
 def output_of(folder: OutputFolder, run: Run | None) -> BatchOutput:

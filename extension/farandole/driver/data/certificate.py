@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from distributed import Security
 
+from farandole.files.dask_settings import MemorySecurity
+
 VALID = timedelta(days=365)
 SKEW = timedelta(days=1)
 """How far the clock of another machine may be behind. `Security.temporary` of Dask allows no difference."""
@@ -37,7 +39,7 @@ def new_security() -> Security:
     own = certificate.public_bytes(Encoding.PEM).decode()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     roles = {f"tls_{role}_cert": own for role in ROLES} | {f"tls_{role}_key": private for role in ROLES}
-    return Security(require_encryption=True, tls_ca_file=own, **roles)
+    return MemorySecurity(tls_ca_file=own, **roles)
 
 
 def credentials(security: Security) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from farandole.exceptions import UsageError
 if TYPE_CHECKING:
     from distributed import Client
 
+    from farandole.driver.batches.output import BatchOutput
     from farandole.driver.data.engine import DataEngine
-    from farandole.driver.data.output import BatchOutput
 
 
 class ClusterData:
@@ -94,15 +94,15 @@ class ClusterData:
 
         Raises:
             UsageError: an argument is not valid, the source has no rows, the output folder has another job, or the
-                cluster is busy. Nothing was computed.
+                cluster is busy. Nothing was computed, except the partitions of a Dask dataframe without rows.
             RankError: a stage failed, returned no batch, or ended its rank several times, or the job was stopped.
                 Parts that are complete are kept.
             ModelError: there is no such model, or it has no example.
         """
         try:
+            from farandole.driver.batches.plan import BatchPlan, BatchRequest
             from farandole.driver.cells.batch_run import BatchRun
-            from farandole.driver.cells.map_batches import BatchJob, output_of
-            from farandole.driver.data.plan import BatchPlan, BatchRequest
+            from farandole.driver.cells.map_batches import BatchJob, finish, output_of
         except ImportError as exc:
             raise UsageError(
                 f"map_batches needs Dask and PyArrow ({exc}); run `pip install 'farandole[data]'`"
@@ -120,6 +120,8 @@ class ClusterData:
         plan = BatchPlan.of(request)
         with closing(plan.open()) as folder:
             if not folder.missing:
+                # The driver may have been killed before it had written the list of records that were left out.
+                finish(folder)
                 return output_of(folder, None)
             client, engine = self.dask(), self._engine
             assert engine is not None

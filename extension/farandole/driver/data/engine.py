@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Awaitable, Sequence
@@ -26,6 +25,7 @@ from farandole.driver.loop import LoopThread
 from farandole.driver.workers.worker import Progress
 from farandole.driver.world.backends.base import LOOPBACK
 from farandole.exceptions import FarandoleError, RankDiedError, UsageError
+from farandole.files.dask_settings import log_errors_only
 from farandole.files.private import private_folder
 
 T = TypeVar("T")
@@ -49,8 +49,8 @@ SCRATCH = "farandole-dask"
 class DataEngine:
     """Dask on the ranks of one cluster. `close` ends it.
 
-    - Each engine has its own certificate, which exists only in the memory of this process and of the ranks. Whoever
-      connects without it is refused, in both directions.
+    - Each engine has its own certificate, which exists only in the memory of this process and of the ranks.
+      Connections without it are refused in both directions.
     - While tasks wait, lost ranks are replaced as before a cell, because the notebook may be waiting for the tasks.
     - All methods except `client` must be called on the core's event loop.
     """
@@ -58,6 +58,8 @@ class DataEngine:
     def __init__(self, core: ClusterCore, *, pauses: bool, progress: Progress) -> None:
         self.pauses = pauses
         """Whether tasks wait while a training cell runs."""
+        self.left: set[str] = set()
+        """The addresses of the Dask workers that were ended with `leave`. All others that are missing are lost."""
         self._core = core
         self._progress = progress
         self._security = new_security()
@@ -120,7 +122,8 @@ class DataEngine:
         if not self.running:
             return
         connected = await self._connected()
-        going = [address for kernel in kernels if (address := self._addresses.pop(kernel, None)) in connected]
+        going = [address for kernel in kernels if (address := self._addresses.pop(kernel, "")) in connected]
+        self.left.update(going)
         try:
             left = await asyncio.wait_for(self._there(self._started.retire_workers(going)), LEAVE_SECONDS)
         except TimeoutError:
@@ -157,9 +160,11 @@ class DataEngine:
 
     async def _start_on(self, kernel: RankKernel) -> None:
         call = rank_calls.start_data_worker(self._started.address, credentials(self._security), self.pauses)
-        [self._addresses[kernel]] = await self._core.group.control(
+        [address] = await self._core.group.control(
             call, what="starting Dask", timeout=JOIN_SECONDS, kernels=[kernel], in_subshell=True
         )
+        self._addresses[kernel] = address
+        self.left.discard(address)
 
     async def _lacking(self) -> list[RankKernel]:
         """Return the living ranks whose Dask worker is missing. The scheduler forgets those of dead ranks."""
@@ -188,10 +193,9 @@ class DataEngine:
             except RankDiedError:
                 # The scheduler has lost the Dask worker before the driver knows that its rank is lost.
                 continue
-            except FarandoleError as exc:
-                if str(exc) != problem:
-                    self._progress(f"Dask cannot use all ranks now, and tries again: {str(exc).splitlines()[0]}")
-                problem = str(exc)
+            except Exception as exc:  # noqa: BLE001 - after an unexpected error, no lost rank would be replaced again
+                text = f"Dask cannot use all ranks now, and tries again: {_first_line(exc)}"
+                problem = self._reported(text, problem)
         # Otherwise a notebook that waits for a task would wait forever.
         await self._there(self._started.close())
 
@@ -204,16 +208,32 @@ class DataEngine:
 
     async def _stay_active(self) -> None:
         """Make a request to each rank whose Dask worker has tasks, again and again."""
+        problem = ""
         while True:
             await asyncio.sleep(ACTIVE_SECONDS)
-            working = await self._there(_working(self._started))
-            kernels = [kernel for kernel, address in self._addresses.items() if address in working and kernel.alive]
-            if not kernels:
+            try:
+                await self._show_activity()
+                problem = ""
+            except FarandoleError:
+                # A rank is lost, or a cell that holds the GIL delays its answer.
                 continue
-            with suppress(FarandoleError):
-                await self._core.group.control(
-                    rank_calls.clock(), what="Dask's tasks", timeout=ACTIVE_SECONDS, kernels=kernels, in_subshell=True
-                )
+            except Exception as exc:  # noqa: BLE001 - after an unexpected error, busy servers would count as idle
+                text = f"servers whose ranks have tasks of Dask may count as idle: {_first_line(exc)}"
+                problem = self._reported(text, problem)
+
+    async def _show_activity(self) -> None:
+        working = await self._there(_working(self._started))
+        kernels = [kernel for kernel, address in self._addresses.items() if address in working and kernel.alive]
+        if kernels:
+            await self._core.group.control(
+                rank_calls.clock(), what="Dask's tasks", timeout=ACTIVE_SECONDS, kernels=kernels, in_subshell=True
+            )
+
+    def _reported(self, problem: str, known: str) -> str:
+        """Report a problem, unless it is the one that was reported last, and return it."""
+        if problem != known:
+            self._progress(problem)
+        return problem
 
     @property
     def _started(self) -> Scheduler:
@@ -235,6 +255,11 @@ class DataEngine:
     async def _there(self, work: Awaitable[T]) -> T:
         """Await something on the loop of the scheduler."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(work), self._loop.loop))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error) if isinstance(error, FarandoleError) else f"{type(error).__name__}: {error}"
+    return text.partition("\n")[0]
 
 
 async def _awaited(work: Awaitable[T]) -> T:
@@ -280,4 +305,4 @@ def _set_defaults() -> None:
         changed["dashboard"] = {"link": "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"}
     dask.config.update_defaults({"distributed": changed})
     # The notebook would show what Dask logs about each connection and each shuffle.
-    logging.getLogger("distributed").setLevel(logging.ERROR)
+    log_errors_only()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,13 +12,14 @@ from functools import cache
 from typing import Any
 
 import dask
-from distributed import Security, Worker
+from distributed import Worker
 from distributed.comm.addressing import get_address_host
 from distributed.core import Status
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.utils import get_ip
 
 from farandole.exceptions import DaskError
+from farandole.files.dask_settings import MemorySecurity, log_errors_only
 from farandole.files.private import private_folder
 from farandole.ranks import context
 from farandole.ranks.data.memory import memory_limit, release_free_memory
@@ -99,7 +99,7 @@ class DataWorker:
     def __init__(self, scheduler: str, security: dict[str, str]) -> None:
         self.executor = PausableThreadPoolExecutor(threads())
         self._scheduler = scheduler
-        self._security = Security(require_encryption=True, **security)
+        self._security = MemorySecurity(**security)
         self._address: Future[str] = Future()
         self._worker: Worker | None = None
         self._thread = threading.Thread(target=self._run, name="farandole-dask-loop", daemon=True)
@@ -185,4 +185,4 @@ async def _end_pauses(worker: Worker) -> None:
 def _set_defaults() -> None:
     dask.config.update_defaults(DEFAULTS)
     # The cells of the rank would show what Dask logs about each connection and each shuffle.
-    logging.getLogger("distributed").setLevel(logging.ERROR)
+    log_errors_only()

@@ -10,11 +10,17 @@ import os
 from farandole.server.single_user import skip_slow_import
 
 MIB = 2**20
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * MIB), "MALLOC_TRIM_THRESHOLD_": str(256 * MIB)}
+ALLOCATOR = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * MIB),
+}
 """Settings for glibc's malloc that keep freed memory in the process. The ranks inherit them from the server.
 
 By default, glibc returns large blocks to the system, so a training step that allocates the blocks again causes a page
-fault for every 4 KiB. According to mallopt(3), 32 MiB is the maximum of the first setting.
+fault for every 4 KiB. According to mallopt(3), 32 MiB is the maximum of the second setting. Each thread would have an
+arena of its own, to which the other settings hardly apply: the tasks of Dask, which do not run in the main thread,
+would cause ten times as many page faults.
 """
 
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from farandole.driver.data import engine as engines
+from farandole.driver.data import monitor
 from farandole.driver.data.engine import DataEngine
 from farandole.exceptions import RankDiedError, RankError, UsageError, WorkerStartError
 from farandole.ranks.data.worker import DataWorker
@@ -31,7 +32,7 @@ class Core:
         self.source = self.group = self.world = self
         self.kernels = [Kernel(rank) for rank in range(size)]
         self.all = list(self.kernels)
-        self.calls, self.broken, self.lost, self.failures = [], set(), set(), []
+        self.calls, self.broken, self.lost, self.failures, self.faults = [], set(), set(), [], []
         self.replaced = 0
         self._one = threading.Lock()
 
@@ -47,6 +48,8 @@ class Core:
 
     async def _answer(self, kernel, call):
         self.calls.append((call.function, kernel.rank))
+        if call.function == "clock" and self.faults:
+            raise self.faults.pop(0)
         if call.function != "start_data_worker":
             return None
         if kernel.rank in self.lost:
@@ -118,6 +121,8 @@ def short(monkeypatch):
     monkeypatch.setenv("FARANDOLE_WORKER", "")
     for name, seconds in SHORT.items():
         monkeypatch.setattr(engines, f"{name}_SECONDS", seconds)
+    # Otherwise all tasks may have ended before the engine knows that there are some.
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", SHORT["LOOK"])
 
 
 @pytest.fixture
@@ -190,6 +195,19 @@ async def test_a_failure_to_replace_ranks_is_said_once(driver):
     assert driver.said == ["Dask cannot use all ranks now, and tries again: no room"]
 
 
+async def test_a_bug_is_said_and_lost_ranks_are_still_replaced(driver):
+    core = driver.core
+    core.failures = [ZeroDivisionError("division by zero"), ZeroDivisionError()]
+    futures = await driver.map(slow, 60)
+    core.kernels[0].alive = False
+    assert await driver.gather(futures) == list(range(60))
+    await driver.until(lambda: core.replaced == 1)
+    assert driver.said == [
+        "Dask cannot use all ranks now, and tries again: ZeroDivisionError: division by zero",
+        "Dask cannot use all ranks now, and tries again: ZeroDivisionError: ",
+    ]
+
+
 async def test_a_rank_without_dask_does_not_disturb_the_others(driver):
     core = driver.core
     core.broken = {2, 3}
@@ -251,6 +269,28 @@ async def test_ranks_with_tasks_are_kept_active_also_after_a_time_without_tasks(
     futures = await driver.map(slow, 60)
     await driver.until(lambda: ("clock", 0) in driver.core.calls and ("clock", 1) in driver.core.calls)
     await driver.gather(futures)
+
+
+async def test_a_bug_is_said_once_and_ranks_with_tasks_are_still_kept_active(driver):
+    core = driver.core
+    core.faults = [RankDiedError("its process is gone"), ZeroDivisionError("division"), ZeroDivisionError("division")]
+    futures = await driver.map(slow, 100)
+    await driver.until(lambda: ("clock", 1) in core.calls)
+    assert core.faults == []
+    assert driver.said == ["servers whose ranks have tasks of Dask may count as idle: ZeroDivisionError: division"]
+    await driver.gather(futures)
+
+
+async def test_the_engine_knows_which_dask_workers_were_ended_on_purpose(driver):
+    core = driver.core
+    by_rank = {rank: address for address, rank in (await driver.engine.workers()).items()}
+    await driver.engine.leave(core.kernels[1:])
+    assert driver.engine.left == {by_rank[1]}
+    await asyncio.to_thread(core.kernels[0].dask.close)
+    await driver.until(lambda: core.calls.count(("start_data_worker", 0)) == 2)
+    core.kernels.pop()
+    await driver.until_complete()
+    assert driver.engine.left == {by_rank[1]}
 
 
 async def test_the_end_of_the_cluster_ends_the_scheduler(driver):

@@ -12,29 +12,36 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def interrupted(then):
+    with deferred_interrupts():
+        interrupt()
+        then()
+
+
+def fail():
+    raise ValueError("peer")
+
+
 def test_an_interrupt_is_raised_after_the_block():
     done = []
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
-        interrupt()
-        done.append("block")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(lambda: done.append("block"))
     assert done == ["block"]
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_exception_of_the_block_is_not_replaced():
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="peer"), deferred_interrupts():
-        interrupt()
-        raise ValueError("peer")
+    with pytest.raises(ValueError, match="peer"):
+        interrupted(fail)
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_an_ignored_interrupt_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with deferred_interrupts():
-            interrupt()
+        interrupted(lambda: None)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -5,11 +5,12 @@ import json
 import os
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from farandole.batches.parts import Part, PartResult
 from farandole.batches.results import Skipped
-from farandole.driver.data import manifest
-from farandole.driver.data.manifest import ERRORS, LOCK, MANIFEST, OutputFolder
+from farandole.driver.batches import manifest
+from farandole.driver.batches.manifest import ERRORS, LOCK, MANIFEST, OutputFolder
 from farandole.exceptions import RankError, UsageError
 
 PARTS = [Part(name=f"part-{place}.parquet", start=place, stop=place + 1) for place in range(3)]
@@ -27,7 +28,7 @@ def opened(folder, job=JOB, *, skip=False):
 
 def result(content=b"rows", skipped=(), **columns):
     return PartResult(
-        rows=len(content), size=len(content), sha256="0" * 64, columns=columns or {"n": "int64"}, skipped=skipped
+        rows=len(content), size=len(content), sha256="0" * 64, columns=columns or {"n": pa.int64()}, skipped=skipped
     )
 
 
@@ -181,6 +182,18 @@ def test_too_many_records_that_fail_end_the_job(tmp_path, monkeypatch):
     output.close()
 
 
+@pytest.mark.parametrize("version", [1, "2", None])
+def test_another_format_of_the_manifest_is_refused(complete, version):
+    content = json.loads((complete / MANIFEST).read_text()) | {"format": version}
+    (complete / MANIFEST).write_text(json.dumps(content))
+    said = (
+        f"has the format {version!r}, and this version of Farandole reads the format 2; use the version that wrote it"
+    )
+    with pytest.raises(UsageError, match=said):
+        opened(complete)
+    assert len(list(complete.glob("part-*"))) == 3
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"job": 1, "columns": {}, "parts": {"a": {}}}'])
 def test_a_damaged_manifest_is_refused(complete, content):
     (complete / MANIFEST).write_text(content)
@@ -231,13 +244,33 @@ def test_a_part_that_a_rank_has_written_elsewhere_is_named(tmp_path):
 
 def test_parts_with_other_columns_are_refused(tmp_path):
     output = opened(tmp_path)
-    add(output, 0, text="null", n="int64")
-    add(output, 1, text="string", n="int64")
+    text, n = pa.string(), pa.int64()
+    add(output, 0, text=pa.null(), n=n)
+    add(output, 1, text=text, n=n)
     with pytest.raises(RankError, match="part-2.parquet has the columns text: string, n: double, and other parts have"):
-        add(output, 2, text="string", n="double")
+        add(output, 2, text=text, n=pa.float64())
     with pytest.raises(RankError, match="has the columns n: int64, and other parts have text: string, n: int64"):
-        add(output, 2, n="int64")
-    add(output, 2, text="null", n="int64")
+        add(output, 2, n=n)
+    add(output, 2, text=pa.null(), n=n)
+    output.close()
+
+
+BOXES = pa.list_(pa.list_(pa.float64()))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_empty_lists_fit_all_lists_also_after_the_folder_is_opened_again(tmp_path, order):
+    kinds = [pa.list_(pa.null()), BOXES, pa.list_(pa.list_(pa.null()))]
+    for place in order:
+        output = opened(tmp_path)
+        add(output, place, boxes=kinds[place])
+        output.finish()
+        output.close()
+    assert json.loads((tmp_path / MANIFEST).read_text())["columns"] == {"boxes": str(BOXES)}
+    output = opened(tmp_path)
+    for other in (pa.float64(), pa.list_(pa.list_(pa.float32())), pa.list_(pa.string())):
+        with pytest.raises(RankError, match=r"has the columns boxes: .*, and other parts have boxes: list<item: list"):
+            add(output, 0, boxes=other)
     output.close()
 
 

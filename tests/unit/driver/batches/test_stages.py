@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from farandole.driver.data.stages import checked_stages, identities, packed, source_code
+from farandole.driver.batches.stages import checked_stages, identities, packed, source_code
 from farandole.exceptions import ModelError, ModelNotFoundError, UsageError
 from farandole.models.store import ModelStore
 

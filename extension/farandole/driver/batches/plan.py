@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from farandole.batches.parts import JobSpec
-from farandole.driver.data.inputs import Input, find_input, pickled
-from farandole.driver.data.manifest import OutputFolder
-from farandole.driver.data.stages import checked_stages, identities, packed
+from farandole.driver.batches.inputs import Input, find_input, pickled
+from farandole.driver.batches.manifest import OutputFolder
+from farandole.driver.batches.stages import checked_stages, identities, packed
 from farandole.exceptions import UsageError
 from farandole.runs.origin import Origin, origin
 
@@ -32,11 +32,14 @@ class BatchRequest:
     origin: Origin = field(default_factory=origin)
 
     def __post_init__(self) -> None:
-        for name, number in (("batch_size", self.batch_size), ("part_rows", self.part_rows or 1)):
-            if not isinstance(number, int) or number < 1:
+        part_rows = 1 if self.part_rows is None else self.part_rows
+        for name, number in (("batch_size", self.batch_size), ("part_rows", part_rows)):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise UsageError(f"{name} must be a whole number of at least 1, not {number!r}")
         if self.on_error not in ON_ERROR:
             raise UsageError(f"on_error must be 'raise' or 'skip', not {self.on_error!r}")
+        if not isinstance(self.to, str | os.PathLike):
+            raise UsageError(f"to must be the path of the output folder, not {self.to!r}")
         if "://" in str(self.to):
             raise UsageError(f"map_batches writes to folders, not to the address {self.to}; copy the folder afterwards")
 

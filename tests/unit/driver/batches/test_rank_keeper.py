@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from farandole.driver.data import rank_keeper
-from farandole.driver.data.rank_keeper import RankKeeper
+from farandole.driver.batches import rank_keeper
+from farandole.driver.batches.rank_keeper import RankKeeper
 from farandole.driver.elastic.run import RunCallbacks
 from farandole.exceptions import RankDiedError, WorkerStartError
 

@@ -6,6 +6,7 @@ Parquet files, such as pandas, Dask and Spark, leave them out.
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import secrets
@@ -17,6 +18,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from farandole.batches.columns import merged_columns
 from farandole.batches.parts import Part, PartResult
 from farandole.batches.results import Skipped
 from farandole.exceptions import RankError, UsageError
@@ -27,9 +31,7 @@ from farandole.runs.writer import strict_json, write_atomically
 MANIFEST = "_manifest.json"
 ERRORS = "_errors.jsonl"
 LOCK = ".lock"
-FORMAT = 1
-NO_VALUES = "null"
-"""Arrow's type of a column in which all values are None."""
+FORMAT = 2
 WRITE_SECONDS = 1.0
 """The shortest interval between two writes of the manifest. Parts that it lacks after a crash are computed again."""
 WRITE_SHARE = 0.1
@@ -63,7 +65,7 @@ class OutputFolder:
         self.parts = {part.name: part for part in parts}
         self.done: dict[str, StoredPart] = {}
         self._job = dict(job)
-        self._columns: dict[str, str] = {}
+        self._columns: dict[str, pa.DataType] = {}
         self._next_write = 0.0
         self._lock = _locked(folder)
         try:
@@ -152,7 +154,14 @@ class OutputFolder:
         began = time.monotonic()
         _sync(self.folder)
         known = {name: asdict(self.done[name]) for name in self.parts if name in self.done}
-        content = {"format": FORMAT, "job": self._job, "columns": self._columns, "parts": known}
+        columns = dict(sorted(self._columns.items()))
+        content = {
+            "format": FORMAT,
+            "job": self._job,
+            "columns": {name: str(kind) for name, kind in columns.items()},
+            "schema": base64.b64encode(pa.schema(columns).serialize()).decode(),
+            "parts": known,
+        }
         data = strict_json(content, indent=1).encode()
         write_atomically(self.folder / MANIFEST, data, durable=True, parents=False)
         now = time.monotonic()
@@ -178,9 +187,13 @@ class OutputFolder:
             return
         try:
             found = read_json(self.folder, MANIFEST, MOST_BYTES)
-            self._columns = dict(found["columns"])
+            self._check_format(found["format"])
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["schema"])))
+            self._columns = {field.name: field.type for field in schema}
             parts = {name: _stored(about) for name, about in found["parts"].items()}
             changes = list(_changes(found["job"], self._job))
+        except UsageError:
+            raise
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
             raise UsageError(
                 f"{MANIFEST} in {self.folder} cannot be read ({reason(exc)}); delete the folder, or choose another one"
@@ -196,6 +209,13 @@ class OutputFolder:
             self._columns = {}
         self._remove_unknown()
 
+    def _check_format(self, written: Any) -> None:
+        if written != FORMAT:
+            raise UsageError(
+                f"{MANIFEST} in {self.folder} has the format {written!r}, and this version of Farandole reads the "
+                f"format {FORMAT}; use the version that wrote it, or choose another folder"
+            )
+
     def _remove_unknown(self) -> None:
         """Delete files of parts that will be computed again. Readers of the folder could take them for its content."""
         for path in self.folder.glob(PARTS):
@@ -210,15 +230,16 @@ class OutputFolder:
 
     def _check_columns(self, part: Part, result: PartResult) -> None:
         """Raise RankError if a part has other columns than those before it. Columns without any value fit all."""
+        if not result.columns:
+            return
         known = self._columns or result.columns
-        fits = not result.columns or known.keys() == result.columns.keys()
-        if not fits or any(len({NO_VALUES, known[name], kind}) > 2 for name, kind in result.columns.items()):
+        common = merged_columns(known, result.columns)
+        if common is None:
             raise RankError(
                 f"{part.name} has the columns {_listed(result.columns)}, and other parts have {_listed(known)}. Let "
                 "the last stage return the same columns for each batch, as arrays of one dtype"
             )
-        found = {name: kind for name, kind in result.columns.items() if kind != NO_VALUES}
-        self._columns = {**result.columns, **known, **found}
+        self._columns = common
 
     def _check_skipped(self, result: PartResult) -> None:
         self._skipped += len(result.skipped)
@@ -240,7 +261,7 @@ def _stored(about: Mapping[str, Any]) -> StoredPart:
     return StoredPart(**{**about, "skipped": skipped})
 
 
-def _listed(columns: Mapping[str, str]) -> str:
+def _listed(columns: Mapping[str, pa.DataType]) -> str:
     return ", ".join(f"{name}: {kind}" for name, kind in columns.items())
 
 

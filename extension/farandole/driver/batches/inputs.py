@@ -18,7 +18,7 @@ from farandole.batches.parts import Part
 from farandole.batches.sources import MapDataset, Records, Source
 from farandole.datasets.digests import digest, frame_digest
 from farandole.datasets.frames import is_frame
-from farandole.driver.data.paths import found_at
+from farandole.driver.batches.paths import found_at
 from farandole.exceptions import UsageError
 
 PART_ROWS = 1000

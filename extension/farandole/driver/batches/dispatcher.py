@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import queue
-import secrets
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +13,15 @@ from typing import Any, TypeAlias
 
 import dask
 from dask.delayed import Delayed
-from distributed import Client, Future
+from distributed import Client, Future, KilledWorker
 
 from farandole.batches.parts import JobSpec, Part, PartResult, compute_part, open_job
 from farandole.exceptions import RankDiedError, RankError
 
 MOST_LOSSES = 4
 """A part whose rank is lost this many times ends the job."""
+TOPIC = "farandole-parts"
+"""The topic of the events with the results of all jobs. Dask's scheduler keeps the last 1,000 events of each topic."""
 NO_SIZE_WARNING = {"distributed.admin.large-graph-warning-threshold": "1 PiB"}
 """Records are sent with their part on purpose."""
 
@@ -66,6 +67,11 @@ class Dispatcher:
         """
         self.workers: Mapping[str, int] = {}
         """The rank of each Dask worker that is connected, by its address. Another thread may replace it."""
+        self.left: frozenset[str] = frozenset()
+        """The addresses of Dask workers that were ended on purpose, which does not count as a loss.
+
+        Another thread may replace it, but must do so before it replaces `workers`.
+        """
         self._client = client
         self._spec = spec
         self._waiting = deque(parts)
@@ -77,8 +83,7 @@ class Dispatcher:
         self._tasks: dict[str, _Task] = {}
         self._losses: Counter[str] = Counter()
         self._results: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._topic = f"farandole-{secrets.token_hex(8)}"
-        client.subscribe_topic(self._topic, self._hear)
+        client.subscribe_topic(TOPIC, self._hear)
 
     @property
     def done(self) -> bool:
@@ -89,7 +94,7 @@ class Dispatcher:
         """Call ``on_done`` with each part that is complete, and give parts to the workers that have none.
 
         Raises:
-            RankDiedError: a part has lost its rank too often.
+            RankDiedError: a part or its partition has lost its rank too often.
             RankError: a part cannot be computed.
         """
         workers = dict(self.workers)
@@ -97,9 +102,11 @@ class Dispatcher:
         # A worker may have sent a result just before it was lost.
         ended = self._take_results()
         for address, task in list(self._tasks.items()):
-            if address not in workers or task.future.status in {"cancelled", "lost"}:
-                self._repeat(self._tasks.pop(address))
-            elif task.future.status == "error":
+            status = task.future.status
+            gone = address not in workers or status == "lost"
+            if gone or status == "cancelled":
+                self._repeat(self._tasks.pop(address), lost=gone and address not in self.left)
+            elif status == "error":
                 self._fail(task)
         for address, rank in workers.items():
             if address not in self._tasks and self._waiting:
@@ -116,14 +123,15 @@ class Dispatcher:
             name, result = pickle.loads(self._results.get())
             address = next((one for one, task in self._tasks.items() if task.target.name == name), None)
             if address is None:
-                # The rank counted as lost, and the part is computed again.
+                # The rank counted as lost and the part is computed again, or it belongs to an earlier job.
                 continue
-            task = self._tasks.pop(address)
-            ended.append(task)
+            task = self._tasks[address]
             if result.failure is not None:
                 failures.append(result.failure)
             else:
                 self._on_done(task.part, result, task.target, task.rank)
+            # After an interrupt before this line, the part still counts as missing.
+            ended.append(self._tasks.pop(address))
         for failure in failures:
             raise failure
         return ended
@@ -135,7 +143,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Withdraw all parts. Ranks stop after the batch that they compute, and then forget the stages."""
-        self._client.unsubscribe_topic(self._topic)
+        self._client.unsubscribe_topic(TOPIC)
         futures = [task.future for task in self._tasks.values()]
         self._tasks, self._jobs = {}, {}
         for future in futures:
@@ -148,7 +156,7 @@ class Dispatcher:
         rows, target = self._payload(part), self._target(part)
         if isinstance(rows, Delayed):
             rows = self._client.compute(rows)
-        future = self._submit(address, compute_part, self._jobs[address], part, rows, target, self._topic)
+        future = self._submit(address, compute_part, self._jobs[address], part, rows, target, TOPIC)
         self._tasks[address] = _Task(part=part, rank=rank, target=target, rows=rows, future=future)
         future.add_done_callback(lambda _: self._wake.set())
 
@@ -158,14 +166,21 @@ class Dispatcher:
 
     def _fail(self, task: _Task) -> None:
         exc = task.future.exception()
+        if isinstance(exc, KilledWorker):
+            raise RankDiedError(
+                f"{task.part.name} cannot be computed, because its tasks have ended {exc.allowed_failures + 1} ranks, "
+                "for example because they need too much memory; try its rows alone, or smaller partitions and another "
+                "folder. The parts that are complete are kept"
+            ) from exc
         raise RankError(
-            f"{task.part.name} cannot be computed: {type(exc).__name__}: {exc}. Correct the source, and call "
-            "map_batches again. The parts that are complete are kept"
+            f"{task.part.name} cannot be computed: {type(exc).__name__}: {exc}. The parts that are complete are kept, "
+            "and map_batches continues if you call it again with the same arguments"
         ) from exc
 
-    def _repeat(self, task: _Task) -> None:
+    def _repeat(self, task: _Task, *, lost: bool) -> None:
+        """Put a part first in the queue. Only losses of its rank are counted."""
         task.future.release()
-        self._losses[task.part.name] += 1
+        self._losses[task.part.name] += lost
         if self._losses[task.part.name] >= MOST_LOSSES:
             raise RankDiedError(
                 f"{task.part.name} has lost its rank {MOST_LOSSES} times, so a stage may end the process of the rank, "

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from farandole.driver.data.manifest import MANIFEST
-from farandole.driver.data.plan import BatchPlan, BatchRequest
+from farandole.driver.batches.manifest import MANIFEST
+from farandole.driver.batches.plan import BatchPlan, BatchRequest
 from farandole.exceptions import UsageError
 
 
@@ -22,7 +22,14 @@ def request(tmp_path, **about):
     [
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, not 2.5"),
+        ({"batch_size": True}, "batch_size must be a whole number of at least 1, not True"),
+        ({"batch_size": None}, "batch_size must be a whole number of at least 1, not None"),
         ({"part_rows": -1}, "part_rows must be a whole number of at least 1, not -1"),
+        ({"part_rows": 0}, "part_rows must be a whole number of at least 1, not 0"),
+        ({"part_rows": ""}, "part_rows must be a whole number of at least 1, not ''"),
+        ({"part_rows": True}, "part_rows must be a whole number of at least 1, not True"),
+        ({"to": None}, "to must be the path of the output folder, not None"),
+        ({"to": b"out"}, "to must be the path of the output folder, not b'out'"),
         ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', not 'ignore'"),
         ({"to": "s3://bucket/out"}, "map_batches writes to folders, not to the address s3://bucket/out"),
     ],

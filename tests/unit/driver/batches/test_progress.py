@@ -2,8 +2,8 @@
 
 import pytest
 from farandole.batches.parts import PartResult
-from farandole.driver.data import progress
-from farandole.driver.data.progress import BatchProgress
+from farandole.driver.batches import progress
+from farandole.driver.batches.progress import BatchProgress
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run
 from farandole.runs.view import view_of

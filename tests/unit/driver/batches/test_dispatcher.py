@@ -3,10 +3,12 @@
 import pickle
 import platform
 import threading
+from types import SimpleNamespace
 
 import pytest
+from distributed import KilledWorker
 from farandole.batches.parts import JobSpec, Part, PartResult, compute_part, open_job
-from farandole.driver.data.dispatcher import Dispatcher
+from farandole.driver.batches.dispatcher import MOST_LOSSES, Dispatcher
 from farandole.exceptions import RankDiedError, RankError
 
 PARTS = [Part(name=f"part-{place}", start=place, stop=place + 1) for place in range(4)]
@@ -70,7 +72,8 @@ class Job:
             wake=self.wake,
         )
 
-    def advance(self, *workers):
+    def advance(self, *workers, left=()):
+        self.dispatcher.left = frozenset(left)
         self.dispatcher.workers = {address: rank for rank, address in enumerate(workers)}
         self.dispatcher.advance()
 
@@ -162,18 +165,80 @@ def test_the_error_of_a_part_is_raised_after_other_results_are_taken(job):
     assert [part for part, *_ in job.done] == ["part-1"]
 
 
-def test_a_task_that_dask_cannot_run_ends_the_job(job):
+@pytest.mark.parametrize("error", [ValueError("no column n"), MemoryError("no room")])
+def test_a_task_that_dask_cannot_run_ends_the_job(job, error):
     job.advance("a")
-    job.client.tasks[1].status, job.client.tasks[1].error = "error", ValueError("no column n")
-    with pytest.raises(RankError, match="part-0 cannot be computed: ValueError: no column n"):
+    job.client.tasks[1].status, job.client.tasks[1].error = "error", error
+    said = f"part-0 cannot be computed: {type(error).__name__}: {error}. The parts that are complete are kept, and"
+    with pytest.raises(RankError, match=said):
         job.advance("a")
 
 
-def test_a_task_that_was_cancelled_runs_again(job):
+def test_a_partition_that_ends_its_ranks_ends_the_job(job):
     job.advance("a")
-    job.client.tasks[1].status = "cancelled"
+    job.client.tasks[1].status = "error"
+    job.client.tasks[1].error = KilledWorker("read", SimpleNamespace(address="tls://10.0.0.1:1"), 3)
+    with pytest.raises(RankDiedError, match="part-0 cannot be computed, because its tasks have ended 4 ranks.*smaller"):
+        job.advance("a")
+
+
+def test_tasks_that_were_cancelled_run_again_and_are_no_losses(job):
+    for number in range(2 * MOST_LOSSES):
+        job.advance("a")
+        assert job.client.parts() == ["part-0"] * (number + 1)
+        job.client.tasks[-1].status = "cancelled"
+
+
+def test_ranks_that_are_stopped_on_purpose_are_no_losses(job):
+    for number in range(2 * MOST_LOSSES):
+        job.advance(f"rank-{number}")
+        job.advance(left=[f"rank-{number}"])
     job.advance("a")
-    assert job.client.parts() == ["part-0", "part-0"]
+    assert job.client.parts("a") == ["part-0"]
+
+
+def test_a_result_that_is_lost_with_its_rank_is_a_loss(job):
+    for _ in range(MOST_LOSSES - 1):
+        job.advance("a")
+        job.client.tasks[-1].status = "lost"
+    job.advance("a")
+    job.client.tasks[-1].status = "lost"
+    with pytest.raises(RankDiedError, match="part-0 has lost its rank 4 times"):
+        job.advance("a")
+
+
+class Interrupted(list):
+    def append(self, _):
+        raise KeyboardInterrupt
+
+
+def test_a_part_whose_result_was_being_taken_at_an_interrupt_is_missing(job):
+    job.advance("a")
+    for part in ("part-0", "part-1", "part-2"):
+        job.client.finish(part)
+        job.advance("a")
+    job.client.finish("part-3")
+    job.done = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        job.advance("a")
+    assert not job.dispatcher.done
+
+
+def test_all_jobs_of_a_client_have_one_topic(job, tmp_path):
+    [topic] = job.client.topics
+    job.dispatcher.close()
+    other = Job(tmp_path)
+    assert list(other.client.topics) == [topic]
+    assert job.client.topics == {}
+
+
+def test_the_results_of_an_earlier_job_are_ignored(job):
+    job.advance("a")
+    [handler] = job.client.topics.values()
+    handler((0.0, pickle.dumps(("part-0-of-another-job", PartResult(failure=RankError("stage 1 failed"))))))
+    job.advance("a")
+    assert job.done == []
+    assert job.client.parts() == ["part-0"]
 
 
 def test_the_end_withdraws_all_parts(job):

@@ -32,7 +32,8 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-# Only for `make release`: the embedded hub is probed over HTTP for each change, and this deployment over TLS.
+# The probes of this deployment are release tests. `.ci/run` probes a hub without containers, in
+# tests/browser/test_origin_probe.py.
 @pytest.mark.release
 def test_a_page_of_another_user_steals_nothing_over_http(own_stack: Stack, chromium: Browser) -> None:
     start_servers(own_stack)
@@ -58,8 +59,8 @@ def probe_over_tls(own_stack: Stack, chromium: Browser) -> OriginProbe:
     return probe
 
 
-# `.ci/run` probes an administrator in tests/browser/test_origin_probe.py.
-@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.release)], ids=["user", "administrator"])
+@pytest.mark.release
+@pytest.mark.parametrize("victim", [0, 1], ids=["user", "administrator"])
 def test_a_page_of_another_user_steals_nothing_over_tls(
     own_stack: Stack, probe_over_tls: OriginProbe, chromium: Browser, victim: int
 ) -> None:

@@ -52,7 +52,7 @@ def test_a_single_rank_is_checked_too(start):
         assert (driver.split()[0], rank.split()[:2]) == ("driver", ["0", "main-w0"])
 
 
-@pytest.mark.parametrize("backend", ["horovod", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("horovod", marks=pytest.mark.release), "torch"])
 def test_the_speed_of_a_model_is_predicted_in_each_mode(start, backend):
     define = "import torch\nnetwork = torch.nn.Linear(2000, 500)\nbatch = torch.ones(64, 2000), torch.ones(64)"
     with start(ranks=2, backend=backend) as cluster:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 USER = "tessa"
 CELL_DEADLINE = 240.0
+RELEASED = ("sequence-model", "fine-tuning")
+"""The templates that only `make release` trains."""
 SMALL = {"EPOCHS": 1, "TUNING_EPOCHS": 2, "CHANNELS": 4, "HIDDEN": 8, "BATCH_SIZE": 64}
 
 
@@ -46,7 +48,9 @@ def on_this_machine(source: str) -> str:
 @pytest.mark.parametrize(
     "place", [on_this_machine, pytest.param(str, marks=pytest.mark.release)], ids=["local", "workers"]
 )
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.release) if name in RELEASED else name for name in NAMES]
+)
 def test_a_template_trains_on_two_ranks(
     hub: RunningHub, server: tuple[str, str], name: str, place: Callable[[str], str]
 ) -> None:

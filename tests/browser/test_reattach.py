@@ -79,11 +79,11 @@ print("last step:", max(map(max, steps)))
 def kernel_of(hub: RunningHub, user: str, server: str = "") -> psutil.Process:
     """Return the process of the user's notebook kernel, or of the kernel of the worker ``server``."""
     for process in processes_of(hub.state):
-        if "ipykernel_launcher" not in " ".join(process.cmdline()):
+        try:
+            environment = process.environ() if "ipykernel_launcher" in " ".join(process.cmdline()) else {}
+        except psutil.Error:  # it has just ended
             continue
-        environment = process.environ()
-        names = environment.get("JUPYTERHUB_USER"), environment.get("JUPYTERHUB_SERVER_NAME", "")
-        if names == (user, server):
+        if (environment.get("JUPYTERHUB_USER"), environment.get("JUPYTERHUB_SERVER_NAME", "")) == (user, server):
             return process
     raise AssertionError(f"{user}'s server {server!r} has no kernel")
 

@@ -43,8 +43,8 @@ def released_bytes():
     blocks = [libc.malloc(BLOCK) for _ in range(BLOCKS)]
     for block in blocks:
         ctypes.memset(block, 1, BLOCK)
-    # The last block stays, so that the C library cannot shrink its heap from the end.
-    for block in blocks[:-1]:
+    # The block at the end of the heap stays, so that free cannot shrink the heap.
+    for block in sorted(blocks)[:-1]:
         libc.free(block)
     before = used().rss
     release_free_memory()

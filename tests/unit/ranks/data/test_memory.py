@@ -30,22 +30,25 @@ def test_a_rank_may_use_its_share_of_the_workers_memory(monkeypatch, limit, rank
 
 def test_freed_memory_gets_back_to_the_system():
     # In a process of its own, because the blocks would otherwise fill gaps between objects of other tests.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as process:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         assert process.submit(released_bytes).result() > 0.9 * BLOCKS * BLOCK
 
 
 def released_bytes():
-    """Return how much less memory this process has after `release_free_memory`, which follows many calls of free."""
+    """Free many blocks of memory, and return how many bytes `release_free_memory` then gives back."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     used = psutil.Process().memory_info
-    blocks = [libc.malloc(BLOCK) for _ in range(BLOCKS)]
-    for block in blocks:
-        ctypes.memset(block, 1, BLOCK)
+    # An array has the addresses. Objects of Python for them could lie between the blocks, and would keep their pages.
+    blocks = (ctypes.c_void_p * BLOCKS)()
+    for number in range(BLOCKS):
+        blocks[number] = libc.malloc(BLOCK)
+        ctypes.memset(blocks[number], 1, BLOCK)
     # The block at the end of the heap stays, so that free cannot shrink the heap.
-    for block in sorted(blocks)[:-1]:
-        libc.free(block)
+    last = max(range(BLOCKS), key=blocks.__getitem__)
+    for number in range(BLOCKS):
+        if number != last:
+            libc.free(blocks[number])
     before = used().rss
     release_free_memory()
     return before - used().rss

@@ -1,7 +1,7 @@
 """Runs the tests in lanes, which are concurrent pytest processes: `python -m tests.lanes [PYTEST ARGUMENTS]`.
 
-The integration tests of elastic runs and of templates, the contract tests, and the tests of users' libraries and of
-files of earlier versions share a lane. The browser tests, the other integration tests and the unit tests have a lane
+The integration tests of elastic runs, faults and templates, the contract tests, and the tests of users' libraries and
+of files of earlier versions share a lane. The browser tests, the other integration tests and the unit tests have a lane
 each. At most `LANES` of these lanes run at the same time, the longest first. The tests of idle servers hardly use the
 processor, so their lane runs beside the others, unless `LANES` is 1.
 
@@ -32,7 +32,7 @@ The hubs, clusters and browsers of a lane use processor time even while they are
 processors, all tests take longer.
 """
 WAITING = (
-    *(f"tests/integration/test_{name}.py" for name in ("elastic", "takeover", "templates")),
+    *(f"tests/integration/test_{name}.py" for name in ("elastic", "faults", "takeover", "templates")),
     *("tests/contract", "tests/libraries", "tests/compat"),
 )
 IDLE = "idle"

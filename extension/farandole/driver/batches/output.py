@@ -51,5 +51,5 @@ class BatchOutput:
         return ds.dataset([str(part) for part in self.parts], schema=schema, format="parquet")
 
     def __repr__(self) -> str:
-        left_out = f", {len(self.skipped):,} records skipped" if self.skipped else ""
+        left_out = f", skipped: {len(self.skipped):,}" if self.skipped else ""
         return f"<BatchOutput {self.folder}: {self.rows:,} rows in {len(self.parts):,} parts{left_out}>"

@@ -124,8 +124,8 @@ def train(flow: str, prepared: str, path: str, **group: Any) -> None:
     ``group`` has arguments of `torch.distributed.init_process_group`. Without any, the environment variables of
     torchrun describe the group.
     """
-    # torch can deadlock if a group is destroyed right after its last collective: the destructor waits for a thread that
-    # needs the GIL. An earlier training in this process has ended seconds ago.
+    # Destroying a Gloo group right after a collective can deadlock: its destructor holds the GIL while it joins a
+    # thread that needs the GIL. An earlier training in this process ended seconds ago.
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("gloo", **group)

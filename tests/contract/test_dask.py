@@ -65,7 +65,7 @@ def loop(state):
 loop(state)
 """
 BOKEH = ("bokeh", "contourpy", "narwhals", "xyzservices")
-"""Bokeh and what it needs beside the packages of the tests."""
+"""Bokeh and those of its dependencies that the test environment lacks."""
 WITH_PAGES = """
 import json, sys
 from pathlib import Path
@@ -401,7 +401,7 @@ def test_the_loss_of_all_ranks_does_not_stop_the_tasks(cluster: Cluster, client:
 def test_a_task_that_always_ends_its_rank_fails(cluster: Cluster, client: Client) -> None:
     with pytest.raises(KilledWorker):
         client.submit(os._exit, 1, pure=False).result(timeout=500)
-    # No task waits for the ranks that the task has ended last, so they are started again with the next cell.
+    # No tasks are pending, so the lost ranks are restarted with the next cell.
     wait_until(lambda: runs_a_cell(cluster) and len(processes(client)) == 2, START_SECONDS)
 
 

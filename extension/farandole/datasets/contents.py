@@ -56,8 +56,8 @@ def arrow_reader(file: Any, options: Any = None) -> tuple[Any, int | None]:
 def folder_columns(source: Source) -> list[dict[str, pa.Scalar]]:
     """Return the columns of each file that are the names of folders, such as ``year=2026``.
 
-    Arrow files have none. Raises OSError or an error of pyarrow, for example if a file has such a column of another
-    type.
+    Arrow files have no such columns. Raises OSError or an error of pyarrow, for example if a file has a column with
+    the same name and another type.
     """
     if source.format == "arrow":
         return [{} for _ in source.files]

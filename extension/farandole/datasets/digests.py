@@ -33,7 +33,7 @@ WITHOUT_MEANING = frozenset(
 """Attributes of a class that do not change what it computes, or that have the position of its code."""
 DESCRIPTORS = (property, staticmethod, classmethod)
 NAMED = (FunctionType, type, ModuleType)
-"""The types of objects whose contents are in a digest once, because they may refer to each other in circles."""
+"""Types whose contents are added to a digest only once, because such objects may refer to each other."""
 PICKLED_BY_STATE = object.__reduce_ex__, object.__reduce__
 """The methods of types whose instances are pickled as their attributes."""
 PROTOCOL = 4
@@ -98,7 +98,7 @@ class _Digest:
         elif isinstance(value, list | tuple):
             yield from map(self.of, value)
         elif isinstance(value, set | frozenset):
-            # Sets have no order, so numbers would be different in other processes.
+            # The iteration order of sets, and so the numbers, would differ between processes.
             yield from sorted(_Digest(self._open).whole(one) for one in value)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             yield from (str(value.dtype), str(value.shape), value.tobytes())

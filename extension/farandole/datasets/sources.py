@@ -90,7 +90,7 @@ def table_of(name: str, filesystem: Any, path: str, files: Sequence[Any]) -> Sou
         name=name,
         filesystem=filesystem,
         folder=str(PurePosixPath(path).parent) if tables[0].path == path else path,
-        # Numbers such as 1 and 01 are equal. Their files have one order as well.
+        # The path breaks ties between names such as part.1 and part.01.
         files=tuple(sorted(tables, key=lambda file: (_natural(file.path), file.path))),
         format=FORMATS[_suffix(tables[0].path)],
     )

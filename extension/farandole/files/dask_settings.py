@@ -1,4 +1,4 @@
-"""Settings of Dask that the driver and the ranks have in common."""
+"""Dask settings that the driver and the ranks share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distributed import Security
 
 LOGGER = "distributed"
 LOG_SETTINGS = ("logging", "logging-file-config")
-"""The entries of Dask's configuration for its logs. Dask accepts them at the top level and below `distributed`."""
+"""Keys of the Dask configuration for logging. They may be at the top level or under ``distributed``."""
 
 
 class MemorySecurity(Security):

@@ -148,8 +148,8 @@ class TorchWorld(World):
         self._store: TCPStore | None = None
         self._group: object = None
         self._left: object = None
-        """The group that was left last. Its destructor waits for a thread that needs the GIL if a collective has just
-        ended, and could therefore wait forever. The object is released when the next world forms."""
+        """The group that was left last, which is released when the next world forms. If it were released right after
+        a collective, its destructor could deadlock, because it holds the GIL while it joins a thread that needs it."""
 
     def open_store(self, host: str) -> int:
         """On rank 0, open the store that all ranks connect to, replacing an earlier store. Return its port.

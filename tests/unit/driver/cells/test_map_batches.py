@@ -65,7 +65,7 @@ def skipped(part):
 
 
 class Cluster:
-    """Stands for the core and the engine of a cluster with one rank."""
+    """A fake core and engine of a cluster with one rank."""
 
     def __init__(self):
         self.kernels = [SimpleNamespace(rank=0, alive=True, worker=SimpleNamespace(name="w0"))]

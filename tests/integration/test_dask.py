@@ -31,6 +31,11 @@ while left() and time.monotonic() < deadline:
     time.sleep(0.1)
 assert not left(), left()
 """
+WAIT = """
+import time
+tasks = client.map(time.sleep, [600] * 8, pure=False)
+print(*client.gather(tasks))
+"""
 READ = """
 import urllib.error, urllib.request
 for port in {ports}:
@@ -42,8 +47,13 @@ for port in {ports}:
 
 
 @pytest.fixture(scope="module")
-def kernel(hub: RunningHub) -> Iterator[RemoteKernel]:
-    address = hub.start_notebook(USER)
+def address(hub: RunningHub) -> str:
+    """The notebook server of the cluster's user."""
+    return hub.start_notebook(USER)
+
+
+@pytest.fixture(scope="module")
+def kernel(hub: RunningHub, address: str) -> Iterator[RemoteKernel]:
     with RemoteKernel(address, hub.browser(USER).make_token(), "dask.ipynb") as kernel:
         kernel.execute(START, deadline=SECONDS)
         yield kernel
@@ -94,6 +104,24 @@ def test_dask_workers_end_with_their_notebook_and_start_again_with_the_next(kern
     # What Dask logs about the end of the connections is not shown either.
     assert kernel.execute(ENDED, deadline=SECONDS) == ""
     assert kernel.execute(COMPUTE, deadline=SECONDS).startswith("1000.0")
+
+
+def test_a_cluster_that_another_notebook_stops_does_not_come_back(
+    hub: RunningHub, address: str, kernel: RemoteKernel
+) -> None:
+    """The notebook that leads it still waits for tasks, for which lost workers would be started again."""
+    kernel.execute("%cluster scale 2", deadline=SECONDS)
+    kernel.execute(COMPUTE, deadline=SECONDS)
+    waiting = kernel.begin(WAIT)
+    token = hub.browser(USER).make_token()
+    with RemoteKernel(address, token, "second.ipynb") as second:
+        assert "is stopped" in second.execute("%load_ext farandole\n%cluster stop main", deadline=SECONDS)
+    with pytest.raises(CellError, match="lost the connection to the scheduler"):
+        kernel.finish(waiting, WAIT, deadline=SECONDS)
+    with pytest.raises(CellError, match="was stopped by another notebook"):
+        kernel.execute("%cluster status", deadline=SECONDS)
+    assert list(hub.api(token, "GET", f"/hub/api/users/{USER}").json()["servers"]) == [""]
+    kernel.execute("%cluster start --workers 1 --backend none", deadline=SECONDS)
 
 
 def test_without_a_cluster_the_magic_names_the_remedy(other: RemoteKernel) -> None:

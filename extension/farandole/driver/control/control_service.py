@@ -77,6 +77,7 @@ class ControlService:
         return {
             "cluster": core.name,
             "local": self._local,
+            "hub": core.source.hub,
             "backend": core.backend,
             "notebook": self._origin.notebook,
             "kernel": self._origin.kernel,
@@ -111,14 +112,14 @@ class ControlService:
             if self._scale_request is request:
                 self._scale_request = None
 
-    async def _stop(self, _request: Mapping[str, Any]) -> None:
+    async def _stop(self, request: Mapping[str, Any]) -> None:
         """Stop the cluster and interrupt its running cell. Cells that are waiting or begin later raise an error."""
-        core = self._core
+        core, by = self._core, f"by {request['by']}" if "by" in request else "from the panel"
         core.check_not_ended()
-        self._progress(f"cluster {core.name!r} is being stopped from the panel")
+        self._progress(f"cluster {core.name!r} is being stopped {by}")
         async with self._stop_lock:
             # Set before anything else, because waiting and new requests must not start workers that nothing would stop.
-            core.ended = f"cluster {core.name!r} was stopped from the panel. `%cluster start` starts another."
+            core.ended = f"cluster {core.name!r} was stopped {by}. `%cluster start` starts another."
             try:
                 if core.busy:
                     await self._interrupt(self._runner.going)

@@ -142,6 +142,7 @@ def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
 class DriverStatus:
     """The status of a driver and of its cluster.
 
+    - ``hub`` is the hub's address as the driver uses it, or None if there is no hub or the driver does not publish it.
     - ``ranks`` contains a tuple (worker, rank, alive) for each rank, and ``runs`` the ids of the runs in progress.
     - ``busy`` is true while a cell is running, and while the cluster is starting or changing its size.
     - ``workers`` contains the names of the workers or, during a start, of the planned workers.
@@ -153,6 +154,7 @@ class DriverStatus:
     folder: Path
     cluster: str
     local: bool
+    hub: str | None
     backend: str
     notebook: str
     kernel: str
@@ -180,6 +182,7 @@ class DriverStatus:
 
 KINDS = {
     "local": "flag",
+    "hub": "text or null",
     "driver": "process",
     "since": "time",
     "busy": "flag",

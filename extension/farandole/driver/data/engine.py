@@ -24,7 +24,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.loop import LoopThread
 from farandole.driver.workers.worker import Progress
 from farandole.driver.world.backends.base import LOOPBACK
-from farandole.exceptions import FarandoleError, RankDiedError, UsageError
+from farandole.exceptions import FarandoleError, NoClusterError, RankDiedError, UsageError
 from farandole.files.dask_settings import log_errors_only
 from farandole.files.private import private_folder
 
@@ -121,8 +121,11 @@ class DataEngine:
         self._leaving.update(kernels)
         if not self.running:
             return
-        connected = await self._connected()
-        going = [address for kernel in kernels if (address := self._addresses.pop(kernel, "")) in connected]
+        # While this waits, `_lacking` may forget the addresses of ranks that leave.
+        own = [self._addresses.get(kernel, "") for kernel in kernels]
+        going = sorted({*own} & await self._connected())
+        for kernel in kernels:
+            self._addresses.pop(kernel, None)
         self.left.update(going)
         try:
             left = await asyncio.wait_for(self._there(self._started.retire_workers(going)), LEAVE_SECONDS)
@@ -193,6 +196,10 @@ class DataEngine:
             except RankDiedError:
                 # The scheduler has lost the Dask worker before the driver knows that its rank is lost.
                 continue
+            except NoClusterError as exc:
+                # The cluster was stopped after the last look.
+                self._progress(f"Dask ends: {exc}")
+                break
             except Exception as exc:  # noqa: BLE001 - after an unexpected error, no lost rank would be replaced again
                 text = f"Dask cannot use all ranks now, and tries again: {_first_line(exc)}"
                 problem = self._reported(text, problem)
@@ -277,8 +284,13 @@ async def _working(scheduler: Scheduler) -> set[str]:
     return {worker.address for worker in scheduler.workers.values() if worker.processing}
 
 
+def _has_pages() -> bool:
+    """Return whether the scheduler's dashboard can have pages, which need bokeh."""
+    return find_spec("bokeh") is not None
+
+
 async def _scheduler(security: Security, host: str, monitor: TaskMonitor) -> Scheduler:
-    has_pages = find_spec("bokeh") is not None
+    has_pages = _has_pages()
     # The route of the proxy passes requests on to other machines.
     routes = [one for one in dask.config.get("distributed.scheduler.http.routes") if not one.endswith(".proxy")]
     own = {"distributed.scheduler.http.routes": routes if has_pages else [], "distributed.admin.tick.interval": "1s"}
@@ -300,7 +312,10 @@ async def _scheduler(security: Security, host: str, monitor: TaskMonitor) -> Sch
 def _set_defaults() -> None:
     """Change defaults of Dask's configuration in this process. Users' own settings have precedence."""
     changed: dict[str, Any] = {"comm": {"timeouts": {"tcp": f"{SILENT_SECONDS}s"}}}
-    if "JUPYTERHUB_SERVICE_PREFIX" in os.environ:
+    if not _has_pages():
+        # The client shows no link then.
+        changed["dashboard"] = {"link": ""}
+    elif "JUPYTERHUB_SERVICE_PREFIX" in os.environ:
         # The dashboard is on the loopback interface. jupyter-server-proxy brings it to the user's browser.
         changed["dashboard"] = {"link": "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"}
     dask.config.update_defaults({"distributed": changed})

@@ -35,6 +35,7 @@ class HubWorkers(WorkerSource):
 
     def __init__(self, client: HubClient) -> None:
         self._client = client
+        self.hub = client.url
         self.outside = not client.internal
         self._tokens: dict[str, tuple[str, str]] = {}
         """The start time and the token of each worker, indexed by name."""

@@ -348,6 +348,8 @@ class WorkerOptions:
 class WorkerSource(ABC):
     """Starts, finds and stops workers, either on a hub or on the user's own machine."""
 
+    hub: str | None = None
+    """The hub's address as this process uses it, or None if there is no hub."""
     outside = False
     """Whether this process is neither on the workers' machine nor a server of their hub, such as a laptop's kernel."""
 

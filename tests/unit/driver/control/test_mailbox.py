@@ -28,6 +28,7 @@ class Core:
 
     name, backend, ended, busy = "c", "torch", "", False
     service = None
+    source = SimpleNamespace(hub=None)
 
     def __init__(self):
         self.kernel = SimpleNamespace(rank=0, alive=True)

@@ -61,8 +61,8 @@ def inputs_of(batch: Batch, info: ModelInfo) -> dict[str, tuple[list[str], np.nd
             return {single.name: (list(flat), _array(side_by_side, single, info))}
     wanted = ", ".join(map(str, info.inputs))
     raise ModelError(
-        f"the columns {_described(batch)} are not the inputs of {info} ({wanted}); return columns with these names and "
-        "shapes from the stage before it"
+        f"the batch has the columns {_described(batch)}, and the example of {info} has {wanted}, where -1 is any size; "
+        "return columns with the names and shapes of the example from the stage before it"
     )
 
 
@@ -73,12 +73,15 @@ def _fits(array: np.ndarray[Any, Any], tensor: TensorInfo) -> bool:
 
 
 def _described(batch: Batch) -> str:
-    shapes = {name: list(getattr(values, "shape", ["list"])) for name, values in batch.items()}
-    return ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
+    shapes = {name: getattr(values, "shape", None) for name, values in batch.items()}
+    return ", ".join(f"{name} (a list)" if shape is None else f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
 def _array(values: Any, tensor: TensorInfo, info: ModelInfo) -> np.ndarray[Any, Any]:
     array = np.ascontiguousarray(values, dtype=NUMPY_TYPES[tensor.datatype])
     if not _fits(array, tensor):
-        raise ModelError(f"{info} takes {tensor}, and the column has the shape {list(array.shape)}")
+        raise ModelError(
+            f"the column {tensor.name} of the batch has the shape {list(array.shape)}, and the example of {info} has "
+            f"{tensor}, where -1 is any size; return it in this shape from the stage before it"
+        )
     return array

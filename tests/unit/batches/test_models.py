@@ -41,14 +41,17 @@ def test_columns_are_found_by_the_names_of_the_inputs():
 @pytest.mark.parametrize(
     ("batch", "shapes", "said"),
     [
-        ({"path": ["a"]}, [(-1, 4)], r"the columns 'path' \['list'\] are not the inputs of iris:1"),
-        ({"x": np.zeros((2, 4))}, [(-1, 4), (-1, 4)], "are not the inputs of iris:1"),
-        ({"x": np.zeros((2, 5))}, [(-1, 4)], r"the columns 'x' \[2, 5\] are not the inputs of iris:1"),
-        ({"x": np.zeros(2)}, [(-1, 4)], r"the columns 'x' \[2\] are not the inputs of iris:1"),
+        (
+            {"path": ["a"], "x": np.zeros((2, 5))},
+            [(-1, 4)],
+            r"the columns path \(a list\), x \[2, 5\], and the example of iris:1 has in0: FP32 \[-1, 4\], where",
+        ),
+        ({"x": np.zeros((2, 4))}, [(-1, 4), (-1, 4)], r"has in0: FP32 \[-1, 4\], in1: FP32 \[-1, 4\], where"),
+        ({"x": np.zeros(2)}, [(-1, 4)], r"the batch has the columns x \[2\], and"),
         (
             {"in0": np.zeros((2, 5))},
             [(-1, 4)],
-            r"iris:1 takes in0: FP32 \[-1, 4\], and the column has the shape \[2, 5\]",
+            r"the column in0 of the batch has the shape \[2, 5\], and the example of iris:1 has in0: FP32 \[-1, 4\]",
         ),
     ],
 )

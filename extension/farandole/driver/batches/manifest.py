@@ -272,9 +272,19 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         yield from _stage_changes(place, was, now)
     if old["source"] != new["source"]:
         yield _source_change(old["source"], new["source"])
-    for name in ("batch_size", "part_rows"):
-        if old[name] != new[name]:
-            yield f"{name} was {old[name]} and is {new[name]}"
+    if old["batch_size"] != new["batch_size"]:
+        yield f"batch_size was {old['batch_size']} and is {new['batch_size']}"
+    if old["part_rows"] != new["part_rows"] and not _follows(old, new):
+        yield f"part_rows was {old['part_rows']} and is {new['part_rows']}"
+
+
+def _follows(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether part_rows, which is rounded up to whole batches, may differ only because of other arguments."""
+    # All numbers of rows above `least` and up to `most` are rounded to the old part_rows and to the new one.
+    least = max(job["part_rows"] - job["batch_size"] for job in (old, new))
+    most = min(job["part_rows"] for job in (old, new))
+    rounded = old["batch_size"] != new["batch_size"] and least < most
+    return bool(old["source"] != new["source"] or rounded)
 
 
 def _stage_changes(place: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

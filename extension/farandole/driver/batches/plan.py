@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from farandole.driver.batches.inputs import Input, find_input, pickled
 from farandole.driver.batches.manifest import OutputFolder
 from farandole.driver.batches.stages import checked_stages, identities, packed
 from farandole.exceptions import UsageError
+from farandole.runs.notes import LONGEST_NAME, NOT_IN_NAMES
 from farandole.runs.origin import Origin, origin
 
 ON_ERROR = ("raise", "skip")
@@ -52,6 +54,12 @@ class BatchRequest:
     def folder(self) -> Path:
         """The absolute path of the output folder."""
         return Path(self.to).expanduser().absolute()
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run: the user's, or that of the output folder without what names of runs must not contain."""
+        plain = (one for one in self.folder.name if unicodedata.category(one) not in NOT_IN_NAMES)
+        return self.name or "".join(plain).strip()[:LONGEST_NAME]
 
 
 @dataclass(frozen=True, kw_only=True)

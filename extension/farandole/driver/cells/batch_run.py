@@ -36,7 +36,7 @@ class BatchRun:
         core, request = self._core, plan.request
         self.run = self._store.create(
             code=source_code(plan.stages),
-            name=request.name,
+            name=request.run_name,
             cluster=core.name,
             backend=core.backend,
             size=len(core.group.kernels),

@@ -114,13 +114,39 @@ def test_what_lost_ranks_have_left_is_deleted(tmp_path):
         ),
         ({"source": {**JOB["source"], "rows": 4}}, r"the source has changed \(rows: 3 before, 4 now\)"),
         ({"source": {**JOB["source"], "names": "4"}}, "the content of the source has changed"),
-        ({"batch_size": 1, "part_rows": 2}, "batch_size was 64 and is 1; part_rows was 1 and is 2"),
     ],
 )
 def test_the_folder_of_another_job_is_refused(complete, change, said):
     with pytest.raises(UsageError, match=f"has the output of another job: {said}"):
         opened(complete, {**JOB, **change})
     opened(complete).close()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ({"batch_size": 8, "part_rows": 8}, {"batch_size": 16, "part_rows": 16}, "batch_size was 8 and is 16"),
+        ({"batch_size": 64, "part_rows": 128}, {"batch_size": 50, "part_rows": 100}, "batch_size was 64 and is 50"),
+        ({"part_rows": 64}, {"part_rows": 128}, "part_rows was 64 and is 128"),
+        (
+            {"batch_size": 8, "part_rows": 80},
+            {"batch_size": 16, "part_rows": 160},
+            "batch_size was 8 and is 16; part_rows was 80 and is 160",
+        ),
+        (
+            {"part_rows": 64},
+            {"part_rows": 128, "source": {**JOB["source"], "rows": 4000}},
+            r"the source has changed \(rows: 3 before, 4000 now\)",
+        ),
+    ],
+)
+def test_part_rows_that_follow_from_other_changes_are_not_named(tmp_path, was, now, said):
+    output = opened(tmp_path, {**JOB, **was})
+    add(output, 0)
+    output.finish()
+    output.close()
+    with pytest.raises(UsageError, match=rf"has the output of another job: {said}\. Use"):
+        opened(tmp_path, {**JOB, **now})
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from farandole.driver.batches.manifest import MANIFEST
 from farandole.driver.batches.plan import BatchPlan, BatchRequest
 from farandole.exceptions import UsageError
+from farandole.runs.notes import RunNotes
 
 
 def double(batch):
@@ -37,6 +38,24 @@ def request(tmp_path, **about):
 def test_invalid_arguments_are_refused(tmp_path, about, said):
     with pytest.raises(UsageError, match=said):
         request(tmp_path, **about)
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "found"),
+    [
+        ("labels", None, "labels"),
+        ("cinic/labels-2/", None, "labels-2"),
+        ("labels", "first try", "first try"),
+        ("labels", "", "labels"),
+        ("line\nbreak \udcff", None, "linebreak"),
+        ("x" * 250, None, "x" * 200),
+        ("/", None, ""),
+    ],
+)
+def test_a_run_has_the_name_of_the_output_folder(tmp_path, to, name, found):
+    about = request(tmp_path, to=to, name=name)
+    assert about.run_name == found
+    assert RunNotes(name=about.run_name).name == found
 
 
 def test_the_manifest_has_what_distinguishes_a_job(tmp_path):

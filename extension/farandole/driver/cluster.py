@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -13,7 +14,9 @@ from farandole.driver.cells.relay import Show, Watch
 from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.cells.transfer import Pulls, pack, push
 from farandole.driver.control.control_service import ControlService
+from farandole.driver.control.stop import stop_cluster
 from farandole.driver.core.connect import connect
+from farandole.driver.core.connected import is_connected
 from farandole.driver.core.status import ClusterStatus, status_of
 from farandole.driver.data.cluster_data import ClusterData
 from farandole.driver.kernels.group import RankGroup
@@ -134,29 +137,20 @@ class Cluster(ClusterData):
     @classmethod
     def running(cls, **where: Any) -> dict[str, int]:
         """Return the user's running clusters and how many workers each has."""
-        cluster = cls("main", **where)
-        try:
+        with closing(cls("main", **where)) as cluster:
             return cluster._loop.call(cluster._core.source.clusters())
-        finally:
-            cluster.close()
 
     @classmethod
     def stop_named(cls, name: str, **where: Any) -> None:
         """Stop the workers of a cluster that this process does not control, even if they are starting or hang.
 
+        The drivers that lead the cluster end it, so that they do not start its workers again.
+
         Raises:
-            NoClusterError: the cluster has no workers.
+            NoClusterError: there is no such cluster.
         """
-        cluster = cls(name, **where)
-        try:
-            source = cluster._core.source
-            names = cluster._loop.call(source.names(name))
-            if not names:
-                error = cluster._loop.call(source.no_cluster(name))
-                raise error
-            cluster._loop.call(source.stop(names))
-        finally:
-            cluster.close()
+        with closing(cls(name, **where)) as cluster:
+            cluster._loop.call(stop_cluster(cluster._core.source, name, cluster.store.folder))
 
     @property
     def store(self) -> RunStore:
@@ -171,6 +165,11 @@ class Cluster(ClusterData):
     def ended(self) -> str:
         """The reason why the cluster was stopped from outside or did not start, or an empty string otherwise."""
         return self._core.ended
+
+    def is_connected(self, hub_url: str | None = None) -> bool:
+        """Return whether all ranks answer, so that `attach` with this ``hub_url`` would find nothing else."""
+        known = {*self.background, *self._runner.going}
+        return self._loop.call(is_connected(self._core, hub_url, store=self.store, known=known))
 
     @property
     def size(self) -> int:
@@ -345,10 +344,7 @@ class Cluster(ClusterData):
             self.close()
 
     def close(self) -> None:
-        """Disconnect from the cluster. Workers and runs continue, and `attach` can take them over later.
-
-        The worker of a local cluster is stopped.
-        """
+        """Disconnect. Workers and runs continue for a later `attach`, but the worker of a local cluster is stopped."""
         try:
             self._end_engine()
             self._loop.call(self._control.end())

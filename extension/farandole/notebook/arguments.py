@@ -15,9 +15,15 @@ from farandole.exceptions import UsageError
 from farandole.notebook.help import similar_option
 from farandole.suggestions import did_you_mean
 
+MISSING_ACTION = "required: action"
+"""How argparse's message about a missing action ends."""
 
-def parse_line(magic: Any, line: str) -> argparse.Namespace:
-    """Return the arguments of a magic. Unlike IPython's parser, this one removes the quotes around an argument."""
+
+def parse_line(magic: Any, line: str, *, actions: Sequence[str] = ()) -> argparse.Namespace:
+    """Return the arguments of a magic. Unlike IPython's parser, this one removes the quotes around an argument.
+
+    ``actions`` are those of a magic that needs one.
+    """
     try:
         words = shlex.split(line)
     except ValueError as exc:
@@ -25,6 +31,8 @@ def parse_line(magic: Any, line: str) -> argparse.Namespace:
     try:
         options: argparse.Namespace = magic.parser.parse_args(words)
     except IPythonUsageError as exc:
+        if actions and str(exc).endswith(MISSING_ACTION):
+            raise UsageError(f"the action is missing; use one of {', '.join(actions)}") from exc
         raise UsageError(f"{exc}.{similar_option(words, magic.parser)}") from exc
     return options
 

@@ -31,6 +31,14 @@ def show_again(cluster: Cluster) -> None:
         background.show(RankPrinter())
 
 
+def show_active(cluster: Cluster) -> None:
+    """Show chart and output of each run in progress. The earlier dashboard and trackers continue to receive the run."""
+    for background in cluster.background.values():
+        if not background.run.status.ended:
+            publish_display_data(run_bundle(background.run))
+            background.show(RankPrinter())
+
+
 def list_runs(store: RunStore, background: Mapping[str, BackgroundRun], limit: int) -> RunList:
     """List the newest runs, as `%runs` alone does. `%runs show?`, `%runs wait?` and `%runs stop?` explain the others.
 

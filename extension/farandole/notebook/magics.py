@@ -68,7 +68,7 @@ class FarandoleMagics(Magics):
     @line_magic("cluster")  # type: ignore[arg-type]  # IPython's types forbid what its documentation teaches
     def cluster_magic(self, line: str) -> Any:
         """Start, inspect, scale and stop the cluster that the other magics use."""
-        options = parse_line(self.cluster_magic, line)
+        options = parse_line(self.cluster_magic, line, actions=ACTIONS)
         actions: dict[str, Callable[[argparse.Namespace], Any]] = {name: getattr(self, f"_{name}") for name in ACTIONS}
         if options.action not in actions:
             raise UsageError(unknown_action("%cluster", options.action, ACTIONS))
@@ -252,12 +252,19 @@ class FarandoleMagics(Magics):
         Options: --name, --timeout, --hub
         """
         name = options.name or options.value or "main"
-        cluster = Cluster.attach(name, timeout=options.timeout, hub_url=options.hub)
-        if self.cluster is not None:
-            self.cluster.close()
-        self.cluster = cluster
-        background.show_again(cluster)
-        return cluster
+        earlier = self.cluster
+        if earlier is not None and earlier.name == name and earlier.is_connected(options.hub):
+            print(f"this notebook leads cluster {name!r} already")
+            background.show_active(earlier)
+            return earlier
+        self.cluster = Cluster.attach(name, timeout=options.timeout, hub_url=options.hub)
+        if earlier is not None:
+            had_dask = earlier.has_dask
+            earlier.close()
+            if had_dask:
+                print(f"Dask has ended on cluster {earlier.name!r}; `%cluster dask` starts it on {name!r}")
+        background.show_again(self.cluster)
+        return self.cluster
 
     def _status(self, options: argparse.Namespace) -> Any:
         """Show the workers, the ranks and the use of GPUs."""

@@ -1,13 +1,18 @@
 """Tests for the arguments of the magics, in a real IPython shell with a fake cluster that records calls."""
 
 import pytest
+from farandole.driver.cluster import Cluster
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.exceptions import NoClusterError, RunNotFoundError, TransferError, UsageError
 from farandole.notebook.background import ACTIONS as RUN_ACTIONS
+from farandole.notebook.display import RUN_TYPE
 from farandole.notebook.help import ask_for_help
 from farandole.notebook.magics import ACTIONS
+from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 
 class RememberingCluster:
@@ -16,9 +21,16 @@ class RememberingCluster:
     name = "main"
     size = 2
     ended = ""
+    connected = False
+    has_dask = False
 
     def __init__(self):
         self.calls = []
+        self.background = {}
+
+    def is_connected(self, hub_url):
+        self.calls.append(("is_connected", hub_url))
+        return self.connected
 
     def close(self):
         self.calls.append(("close",))
@@ -140,7 +152,9 @@ def test_without_a_hub_the_remedy_is_local(shell, line):
         ("dance", "no action 'dance'; use one of start, status"),
         ("strat", r"no action 'strat'; use one of start, .* Did you mean 'start' or"),
         ("dance --help", "no action 'dance'"),
-        ("", "arguments are required: action"),
+        ("", "the action is missing; use one of start, status, .* dask, interrupt$"),
+        ("--workers 2", "the action is missing; use one of start"),
+        ("--help", "the action is missing; use one of start"),
         ("start --worekrs 3", r"unrecognized arguments: --worekrs.* Did you mean '--workers'\?"),
         ("start --work 3 --profiel=big", r"unrecognized arguments: --profiel=big. Did you mean '--profile'\?"),
         ("start --backend toch --local", r"choose one of horovod, torch, none. Did you mean 'torch'\?"),
@@ -222,6 +236,48 @@ def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
     assert cluster.calls == [("scale", 3), ("scale", 4), ("interrupt",), ("stop",)]
     assert capsys.readouterr().out == "rank 1, 5 lines\ncluster 'main' is stopped\n"
     assert magics.cluster is None
+
+
+class ActiveRun:
+    """A background run that has printed a line, or a run that has ended."""
+
+    def __init__(self, store, *, ended=False):
+        self.run = store.create(code="x", backend="none", size=1, workers=["main-w0"])
+        if ended:
+            self.run.finish(Status.FINISHED)
+
+    def show(self, show):
+        show(Block(ranks=(0,), stream="stdout", text=f"output of {self.run.id}\n"))
+
+
+def test_attach_to_the_connected_cluster_changes_nothing(shell, cluster, magics, capsys, tmp_path):
+    store = RunStore(tmp_path)
+    active, ended = ActiveRun(store), ActiveRun(store, ended=True)
+    cluster.connected, cluster.has_dask = True, True
+    cluster.background = {one.run.id: one for one in (active, ended)}
+    with capture_output() as output:
+        assert shell.run_line_magic("cluster", "attach main --hub https://hub") is cluster
+    assert magics.cluster is cluster
+    assert cluster.calls == [("is_connected", "https://hub")]
+    assert output.stdout.startswith("this notebook leads cluster 'main' already\n")
+    assert f"output of {active.run.id}" in output.stdout
+    assert ended.run.id not in output.stdout
+    assert [one.data[RUN_TYPE]["run"] for one in output.outputs] == [active.run.id]
+
+
+@pytest.mark.parametrize("dask", [False, True])
+@pytest.mark.parametrize(("line", "name"), [("attach", "main"), ("attach other", "other")])
+def test_attach_to_another_or_a_lost_cluster_says_that_dask_has_ended(
+    shell, cluster, magics, monkeypatch, capsys, line, name, dask
+):
+    found = RememberingCluster()
+    monkeypatch.setattr(Cluster, "attach", lambda name, *, timeout, hub_url: found)
+    cluster.connected, cluster.has_dask = line != "attach", dask
+    assert shell.run_line_magic("cluster", line) is magics.cluster is found
+    assert cluster.calls[-1] == ("close",)
+    assert capsys.readouterr().out == (
+        f"Dask has ended on cluster 'main'; `%cluster dask` starts it on {name!r}\n" if dask else ""
+    )
 
 
 @pytest.mark.parametrize("line", ["status mian", "check --name mian", "interrupt mian"])

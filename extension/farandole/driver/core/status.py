@@ -57,21 +57,26 @@ def status_of(
 ) -> ClusterStatus:
     """Return the status of a cluster, given the hub's counts for each GPU class and the workers' states by name."""
     rows = []
+    dask = core.service.status.workers if core.service is not None else {}
     for handle in core.handles:
-        state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), time.time())
+        name = handle.worker.name
+        has_tasks = name in dask and dask[name].busy
+        state = _state(handle, core.group.busy, (infos or {}).get(name), time.time(), has_tasks=has_tasks)
         ranks = label([kernel.rank for kernel in handle.kernels]).split(" ", 1)[1]
-        rows.append((handle.worker.name, ranks, handle.info.profile or "-", handle.info.host, state))
+        rows.append((name, ranks, handle.info.profile or "-", handle.info.host, state))
     size = len(core.group.kernels)
     lines = tuple(gpu_line(name, counts) for name, counts in (gpus or {}).items())
     return ClusterStatus(name=core.name, backend=core.backend, size=size, rows=tuple(rows), gpus=lines)
 
 
-def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: float) -> str:
+def _state(
+    handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: float, *, has_tasks: bool
+) -> str:
     dead = [kernel.rank for kernel in handle.kernels if not kernel.alive]
     if dead:
         reason = idle_reason(handle)
         return f"stopped: it {reason}" if reason else f"{label(dead)} dead"
-    if any(kernel in busy for kernel in handle.kernels):
+    if has_tasks or any(kernel in busy for kernel in handle.kernels):
         return "busy"
     return idle_state(look, now) if look is not None else "idle"
 

@@ -32,6 +32,11 @@ class ClusterData:
     _engine: DataEngine | None = None
     _client: Client | None = None
 
+    @property
+    def has_dask(self) -> bool:
+        """Whether Dask runs on the ranks."""
+        return self._engine is not None and self._engine.running
+
     def dask(self, *, pause_while_training: bool | None = None) -> Client:
         """Start Dask on the ranks, and return its client. A further call returns the same client.
 
@@ -88,7 +93,7 @@ class ClusterData:
                 source.
             on_error: ``raise`` to end at the first record for which a stage fails, or ``skip`` to leave such records
                 out.
-            name: the name of the run.
+            name: the name of the run, or None for the name of the output folder.
             watch: a function that is called with the run when it begins, and that returns another function, which
                 refreshes the display of the run. Without it, a line every few seconds shows the progress.
 

@@ -42,12 +42,20 @@ class TaskMonitor(SchedulerPlugin):
         self._seen = self._before = (0, 0)
         """How many tasks had been done and had failed at the last look, and when all tasks had ended."""
         self._unfinished = 0
+        self._looks: PeriodicCallback | None = None
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin to observe the scheduler. It ends this itself when it closes."""
         workers, prefixes = scheduler.workers, scheduler.task_prefixes
         look = PeriodicCallback(lambda: self.look(workers.values(), prefixes.values()), LOOK_SECONDS * 1000)
-        scheduler.periodic_callbacks[self.name] = look
+        self._looks = scheduler.periodic_callbacks[self.name] = look
+
+    async def close(self) -> None:
+        """Describe a scheduler that ends, because its workers and the tasks that wait end with it."""
+        if self._looks is not None:
+            # The scheduler ends it only after all plugins are closed.
+            self._looks.stop()
+        self.look([], [])
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002 - Dask passes it
         """Forget an earlier Dask worker at the same address."""

@@ -29,6 +29,11 @@ class DaskWorker:
     spilled: int
     paused: str | None
 
+    @property
+    def busy(self) -> bool:
+        """Whether the ranks have tasks. Their server does not count as idle then; see `DataEngine`."""
+        return self.running + self.waiting > 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class DaskStatus:

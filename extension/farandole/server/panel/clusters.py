@@ -176,6 +176,8 @@ def _worker(snapshot: Snapshot, name: str, status: DriverStatus | None) -> wire.
     server, answer = snapshot.servers.get(name, {}), snapshot.answers.get(name)
     event = snapshot.progress.get(name, {}) if worker_state(server) == "starting" else {}
     info = answer.status.info if answer is not None else None
+    dask = status.dask.workers.get(name) if status is not None and status.dask is not None else None
+    has_tasks = dask is not None and dask.busy
     used = answer.status.usage if answer is not None else snapshot.here if status is not None and status.local else None
     return {
         "name": name,
@@ -187,17 +189,12 @@ def _worker(snapshot: Snapshot, name: str, status: DriverStatus | None) -> wire.
         "slots": info.ranks if info else None,
         "ranks": _ranks(status, name),
         "host": info.host if info else None,
-        "busy": info.idle_seconds is None if info else None,
-        "idle_until": _idle_until(info, answer.time) if info and answer else None,
+        "busy": (has_tasks or info.idle_seconds is None) if info else None,
+        "idle_until": _idle_until(info, answer.time) if info and answer and not has_tasks else None,
         "url": server.get("url"),
         "usage": used,  # type: ignore[typeddict-item] # a test compares the two types
-        "dask": _dask(status, name),
+        "dask": None if dask is None else cast("wire.DaskWorker", asdict(dask)),
     }
-
-
-def _dask(status: DriverStatus | None, name: str) -> wire.DaskWorker | None:
-    found = status.dask.workers.get(name) if status is not None and status.dask is not None else None
-    return None if found is None else cast("wire.DaskWorker", asdict(found))
 
 
 def worker_state(server: Server) -> wire.WorkerState:

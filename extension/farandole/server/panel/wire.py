@@ -76,8 +76,8 @@ class Worker(TypedDict):
 
     During a start, ``percent``, ``message`` and ``queue`` (the position in the queue for GPUs) are from the hub's last
     progress event. ``slots`` is the maximum number of ranks, and ``ranks`` is empty if the cluster has no driver. The
-    hub stops a worker that is not ``busy`` at the time ``idle_until``. ``url`` is a path on the hub. ``dask`` is null
-    while Dask does not run on its ranks.
+    hub stops a worker that is not ``busy`` at the time ``idle_until``; tasks of Dask keep a worker ``busy``. ``url`` is
+    a path on the hub. ``dask`` is null while Dask does not run on its ranks.
     """
 
     name: str

@@ -1,9 +1,14 @@
 """Tests for the status of an idle worker, which says when the worker will be stopped."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
-from farandole.driver.core.status import idle_state
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.pool import WorkerHandle
+from farandole.driver.core.status import idle_state, status_of
+from farandole.driver.data.status import DaskStatus, DaskWorker
 from farandole.driver.workers.worker import WorkerInfo
 
 NOW = datetime(2026, 11, 21, 14, 5, tzinfo=UTC).timestamp()
@@ -35,3 +40,28 @@ def test_the_end_of_an_idle_worker_is_announced(set_zone, idle_seconds, idle_min
         idle_seconds=idle_seconds,
     )
     assert idle_state(look, NOW) == words
+
+
+def dask_worker(running, waiting):
+    return DaskWorker(running=running, waiting=waiting, done=5, memory=0, memory_limit=1, spilled=0, paused=None)
+
+
+def test_a_worker_with_tasks_of_dask_is_busy():
+    info = WorkerInfo(
+        worker="c-w0", ranks=1, profile="", host="h", address="", node="n", backends=("none",), idle_seconds=12.0
+    )  # fmt: skip
+    core = ClusterCore("c", None, backend="none", on_notice=lambda _: None)
+    workers = {"c-w0": dask_worker(1, 0), "c-w1": dask_worker(0, 1), "c-w2": dask_worker(0, 0)}
+    names = (*workers, "c-w3")
+    core._pool.all = [
+        WorkerHandle(
+            worker=SimpleNamespace(name=name),
+            info=replace(info, worker=name),
+            kernels=[SimpleNamespace(rank=rank, alive=True)],
+        )
+        for rank, name in enumerate(names)
+    ]
+    infos = {name: replace(info, worker=name) for name in names}
+    assert [row[-1] for row in status_of(core, infos=infos).rows] == ["idle"] * 4
+    core.service = SimpleNamespace(status=DaskStatus(tasks=7, done=5, failed=0, workers=workers))
+    assert [row[-1] for row in status_of(core, infos=infos).rows] == ["busy", "busy", "idle", "idle"]

@@ -1,12 +1,15 @@
-"""Tests of what the driver says about the tasks of Dask. The workers are objects of Dask, without processes."""
+"""Tests of what the driver says about the tasks of Dask. Most workers are objects of Dask, without processes."""
 
+import asyncio
+import threading
 from collections import Counter
 
 import pytest
+from distributed import Client, Scheduler, Worker
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 from farandole.driver.data.monitor import TaskMonitor
-from farandole.driver.data.status import DaskWorker
+from farandole.driver.data.status import DaskStatus, DaskWorker
 
 
 def address_of(name):
@@ -126,3 +129,104 @@ def test_a_worker_with_a_rank_that_pauses_is_paused(engine, state, pause, runnin
     engine.add("w0/2", processing=3, running=2, **state)
     worker = engine.workers["w0"]
     assert (worker.paused, worker.running, worker.waiting) == (pause, running, 3 - running)
+
+
+class Dask:
+    """A scheduler with a monitor, a Dask worker in this process, and a client."""
+
+    def __init__(self, scheduler, client, monitor):
+        self.scheduler, self.client, self.monitor = scheduler, client, monitor
+
+    async def until(self, condition, seconds=20):
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def states(self, expected):
+        """Wait until the tasks in the scheduler have these states, and return how many tasks are done, failed and all.
+
+        The monitor looks at them first, because it may have been a while since it last did.
+        """
+        tasks = self.scheduler.tasks
+        await self.until(lambda: Counter(task.state for task in tasks.values()) == Counter(expected.split()))
+        return self.look()
+
+    def look(self):
+        self.monitor.look(self.scheduler.workers.values(), self.scheduler.task_prefixes.values())
+        status = self.monitor.status
+        return status.done, status.failed, status.tasks
+
+
+@pytest.fixture
+async def dask():
+    monitor = TaskMonitor()
+    async with (
+        Scheduler(host="127.0.0.1", port=0, dashboard=False, plugins=[monitor]) as scheduler,
+        Worker(scheduler.address, nthreads=1, name="w0/1", dashboard=False),
+        Client(scheduler.address, asynchronous=True) as client,
+    ):
+        yield Dask(scheduler, client, monitor)
+
+
+GATE = threading.Event()
+
+
+@pytest.fixture
+def gate():
+    """Tasks wait until this is set. It belongs to the module, so that tasks can refer to it."""
+    GATE.clear()
+    yield GATE
+    GATE.set()
+
+
+def wait_for_gate(*_inputs):
+    assert GATE.wait(20)
+
+
+def fail(*_inputs):
+    raise ValueError("as told")
+
+
+async def test_what_needs_a_failed_task_is_not_waited_for(dask, gate):
+    before = dask.client.submit(wait_for_gate, pure=False)
+    failed = dask.client.submit(fail, before)
+    after = dask.client.submit(wait_for_gate, dask.client.submit(wait_for_gate, failed), before)
+    assert await dask.states("processing waiting waiting waiting") == (0, 0, 4)
+    gate.set()
+    assert await dask.states("memory erred erred erred") == (1, 3, 4)
+    late = dask.client.submit(wait_for_gate, after)
+    assert await dask.states("memory erred erred erred erred") == (0, 1, 1)
+    del before, failed, after, late
+    assert await dask.states("") == (0, 1, 1)
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_cancelled_tasks_are_not_waited_for(dask, gate, force):
+    first = dask.client.submit(wait_for_gate, pure=False)
+    gate.set()
+    await first
+    gate.clear()
+    futures = dask.client.map(wait_for_gate, range(4), pure=False)
+    last = dask.client.submit(wait_for_gate, futures)
+    await dask.until(lambda: dask.look()[-1] - dask.look()[0] == 5)
+    await dask.client.cancel(futures, force=force)
+    await dask.until(lambda: last.status == "cancelled")
+    done, failed, tasks = await dask.states("memory")
+    assert done + failed == tasks
+
+
+async def test_tasks_that_are_released_are_not_waited_for(dask, gate):
+    futures = [dask.client.submit(wait_for_gate, number, pure=False) for number in range(4)]
+    await dask.until(lambda: dask.look() == (0, 0, 4))
+    futures.clear()
+    assert await dask.states("") == (0, 0, 0)
+
+
+async def test_the_tasks_of_a_scheduler_that_ends_are_gone(dask, gate):
+    """The user can end it with the client's `shutdown`."""
+    futures = [dask.client.submit(wait_for_gate, number, pure=False) for number in range(4)]
+    await dask.until(lambda: dask.look() == (0, 0, 4))
+    assert dask.monitor.status.workers["w0"].busy
+    await dask.scheduler.close()
+    assert dask.monitor.status == DaskStatus(tasks=0, done=0, failed=0, workers={})
+    futures.clear()

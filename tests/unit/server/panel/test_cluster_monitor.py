@@ -5,12 +5,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 from farandole.driver.control.mailbox import DriverStatus
+from farandole.driver.data.status import DaskStatus, DaskWorker
 from farandole.driver.workers.notices import Notice
 from farandole.driver.workers.worker import WorkerInfo, WorkerLook
 from farandole.exceptions import HubError
 from farandole.server.panel import cluster_monitor
 from farandole.server.panel.cluster_monitor import ClusterMonitor
-from farandole.server.panel.clusters import Snapshot, WorkerAnswer
+from farandole.server.panel.clusters import Snapshot, WorkerAnswer, cluster
 
 
 @pytest.fixture
@@ -52,12 +53,13 @@ def test_without_a_hub_there_are_no_workers_to_ask(tmp_path):
     assert ClusterMonitor(tmp_path, None, lambda: None, {}).unsure("main") is None
 
 
-def driver_status(*runs, local=False):
+def driver_status(*runs, local=False, dask=None):
     """The status of a driver of two workers that executes these runs."""
     return DriverStatus(
         folder=Path("mailbox"),
         cluster="main",
         local=local,
+        hub=None,
         backend="none",
         notebook="",
         kernel="",
@@ -69,13 +71,16 @@ def driver_status(*runs, local=False):
         runs=runs,
         wanted=None,
         error=None,
-        dask=None,
+        dask=dask,
     )
 
 
-def answered(time, *runs):
+def answered(time, *runs, idle_seconds=None):
     """The answer of a worker at this time."""
-    info = WorkerInfo(worker="main-w0", ranks=1, profile="lean", host="host", address="", node="", backends=("none",))
+    info = WorkerInfo(
+        worker="main-w0", ranks=1, profile="lean", host="host", address="", node="", backends=("none",),
+        idle_minutes=30.0, idle_seconds=idle_seconds,
+    )  # fmt: skip
     return WorkerAnswer(status=WorkerLook(info=info, usage={}, runs=runs), time=time)
 
 
@@ -86,6 +91,26 @@ def snapshot():
     snapshot = Snapshot(servers=servers, answers={name: answered(5.0) for name in servers})
     snapshot.record_drivers([driver_status("survivor")], 9.0)
     return snapshot
+
+
+@pytest.mark.parametrize(
+    ("tasks", "busy", "idle_until"),
+    [((0, 0), False, 1790.0), ((1, 0), True, None), ((0, 1), True, None), (None, False, 1790.0)],
+    ids=["done", "running", "waiting", "no Dask"],
+)
+def test_a_worker_with_tasks_of_dask_is_not_idle(snapshot, tasks, busy, idle_until):
+    workers = {}
+    if tasks is not None:
+        running, waiting = tasks
+        workers["main-w0"] = DaskWorker(
+            running=running, waiting=waiting, done=5, memory=0, memory_limit=1, spilled=0, paused=None
+        )
+    dask = DaskStatus(tasks=6, done=5, failed=0, workers=workers)
+    snapshot.answers = {name: answered(5.0, idle_seconds=15.0) for name in snapshot.servers}
+    snapshot.record_drivers([driver_status(dask=dask)], 9.0)
+    first, second = cluster(snapshot, "main", str)["workers"]
+    assert (first["busy"], first["idle_until"]) == (busy, idle_until)
+    assert (second["busy"], second["idle_until"]) == (False, 1790.0)
 
 
 def test_a_run_without_its_driver_is_active_until_the_workers_have_answered(snapshot):

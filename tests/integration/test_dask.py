@@ -97,6 +97,19 @@ def test_another_user_does_not_get_in(kernel: RemoteKernel, other: RemoteKernel)
     assert other.execute(READ.format(ports=ports), deadline=SECONDS) == "404\n" * len(ports)
 
 
+def test_attaching_again_ends_dask_only_if_a_rank_was_lost(kernel: RemoteKernel) -> None:
+    kernel.execute(COMPUTE, deadline=SECONDS)
+    shown = kernel.execute("%cluster attach", deadline=SECONDS)
+    assert shown.startswith("this notebook leads cluster 'main' already\n")
+    assert kernel.execute(CHECK, deadline=SECONDS).startswith("1000.0")
+    with pytest.raises(CellError):
+        kernel.execute("%%distributed --ranks 0\nimport os\nos._exit(1)", deadline=SECONDS)
+    shown = kernel.execute("%cluster attach", deadline=SECONDS)
+    assert "Dask has ended on cluster 'main'; `%cluster dask` starts it on 'main'\n" in shown
+    assert "already" not in shown
+    assert kernel.execute(COMPUTE, deadline=SECONDS).startswith("1000.0")
+
+
 def test_dask_workers_end_with_their_notebook_and_start_again_with_the_next(kernel: RemoteKernel) -> None:
     kernel.execute(COMPUTE, deadline=SECONDS)
     kernel.restart()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ from farandole.reading import read_json
 MANIFEST = "_frame.json"
 """The file in a folder that names the frame and its parts."""
 KEY_DIGITS = 32
+REMOVE_SECONDS = 5.0
+"""How long the removal of a folder is repeated, because tasks that have begun may still write files into it."""
+REMOVE_PAUSE = 0.05
 
 
 def default_folder() -> Path:
@@ -123,8 +127,16 @@ def _write(frame: Any, target: Path, key: str, *, alone: bool) -> None:
                 file.write(json.dumps({"frame": key, "parts": parts}).encode())
             new.replace(target)
     except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
+        _remove(new)
         raise
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder into which tasks that began before another one failed may still be writing."""
+    give_up = time.monotonic() + REMOVE_SECONDS
+    while folder.exists() and time.monotonic() < give_up:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(REMOVE_PAUSE)
 
 
 def _computed(frame: Any, folder: Path) -> dict[str, int]:

@@ -16,6 +16,9 @@ from farandole.exceptions import FarandoleError, UsageError
 from farandole.runs.folder import this_process
 from farandole.runs.origin import Origin
 
+OTHER = "another notebook or program"
+"""Who stops a cluster that it does not lead with `farandole.driver.control.stop`."""
+
 
 class ControlService:
     """Lets other processes, such as the panel, observe and change a cluster. Runs in the driver's event loop."""
@@ -114,12 +117,15 @@ class ControlService:
 
     async def _stop(self, request: Mapping[str, Any]) -> None:
         """Stop the cluster and interrupt its running cell. Cells that are waiting or begin later raise an error."""
-        core, by = self._core, f"by {request['by']}" if "by" in request else "from the panel"
+        core = self._core
         core.check_not_ended()
-        self._progress(f"cluster {core.name!r} is being stopped {by}")
+        other = request.get("by") == OTHER
+        self._progress(f"cluster {core.name!r} is being stopped {f'by {OTHER}' if other else 'from the panel'}")
         async with self._stop_lock:
             # Set before anything else, because waiting and new requests must not start workers that nothing would stop.
-            core.ended = f"cluster {core.name!r} was stopped {by}. `%cluster start` starts another."
+            core.ended = f"cluster {core.name!r} was stopped from the panel. `%cluster start` starts another."
+            if other:
+                core.ended = f"cluster {core.name!r} was stopped by {OTHER}. `%cluster start` starts another."
             try:
                 if core.busy:
                     await self._interrupt(self._runner.going)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from farandole.driver.control.control_service import OTHER
 from farandole.driver.control.mailbox import ask, driver_statuses
 from farandole.driver.workers.client import HUB_STOP_SECONDS
 from farandole.driver.workers.worker import WorkerSource
@@ -23,7 +24,7 @@ async def stop_cluster(source: WorkerSource, cluster: str, store: Path) -> None:
     leading = [one for one in statuses if one.cluster == cluster and not one.local and one.hub in {None, source.hub}]
     if not leading and not await source.names(cluster):
         raise await source.no_cluster(cluster)
-    requests = [ask(one, "stop", seconds=HUB_STOP_SECONDS, by="another notebook or program") for one in leading]
+    requests = [ask(one, "stop", seconds=HUB_STOP_SECONDS, by=OTHER) for one in leading]
     # If a driver fails, its workers are stopped below.
     await asyncio.gather(*requests, return_exceptions=True)
     await source.stop(await source.names(cluster))

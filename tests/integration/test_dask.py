@@ -122,7 +122,7 @@ def test_dask_workers_end_with_their_notebook_and_start_again_with_the_next(kern
 def test_a_cluster_that_another_notebook_stops_does_not_come_back(
     hub: RunningHub, address: str, kernel: RemoteKernel
 ) -> None:
-    """The notebook that leads it still waits for tasks, for which lost workers would be started again."""
+    """The leading notebook waits for tasks, and restarts lost workers for them."""
     kernel.execute("%cluster scale 2", deadline=SECONDS)
     kernel.execute(COMPUTE, deadline=SECONDS)
     waiting = kernel.begin(WAIT)

@@ -16,7 +16,7 @@ from farandole.notebook.help import similar_option
 from farandole.suggestions import did_you_mean
 
 MISSING_ACTION = "required: action"
-"""How argparse's message about a missing action ends."""
+"""The end of argparse's error message if the action is missing."""
 
 
 def parse_line(magic: Any, line: str, *, actions: Sequence[str] = ()) -> argparse.Namespace:

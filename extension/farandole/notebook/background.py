@@ -32,7 +32,7 @@ def show_again(cluster: Cluster) -> None:
 
 
 def show_active(cluster: Cluster) -> None:
-    """Show chart and output of each run in progress. The earlier dashboard and trackers continue to receive the run."""
+    """Show the chart and the output of each run in progress. Its earlier dashboard and its trackers stay connected."""
     for background in cluster.background.values():
         if not background.run.status.ended:
             publish_display_data(run_bundle(background.run))

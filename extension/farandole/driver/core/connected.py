@@ -20,7 +20,7 @@ async def is_connected(core: ClusterCore, hub_url: str | None, *, store: RunStor
     """Return whether attaching to the cluster of this name on this hub would find nothing that the driver lacks.
 
     - The cluster is on this hub, has not ended, and all its ranks answer.
-    - No other driver has started workers of the cluster, or runs that are not ``known`` here and have not ended.
+    - No other driver has added workers to the cluster, and all runs in progress on its workers are ``known``.
 
     Raises:
         NoClusterError, UsageError: there is no such hub.
@@ -30,7 +30,7 @@ async def is_connected(core: ClusterCore, hub_url: str | None, *, store: RunStor
         return False
     if not all(await asyncio.gather(*(kernel.worker_answers() for kernel in kernels if kernel.alive))):
         return False
-    # A rank may have died in the meantime.
+    # A rank may have died while the others answered.
     return all(kernel.alive for kernel in kernels) and not await _has_more(core, store, known)
 
 

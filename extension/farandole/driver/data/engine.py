@@ -197,7 +197,7 @@ class DataEngine:
                 # The scheduler has lost the Dask worker before the driver knows that its rank is lost.
                 continue
             except NoClusterError as exc:
-                # The cluster was stopped after the last look.
+                # The cluster was stopped after the condition of this loop was checked.
                 self._progress(f"Dask ends: {exc}")
                 break
             except Exception as exc:  # noqa: BLE001 - after an unexpected error, no lost rank would be replaced again

@@ -21,7 +21,7 @@ DEADLINE = 60
 
 
 class Driver:
-    """A driver of the cluster ``c`` on a hub, with a mailbox."""
+    """The driver of cluster ``c`` on a hub, and its mailbox."""
 
     def __init__(self, folder, hub=None):
         self.said = []

@@ -40,7 +40,7 @@ class Server:
 
 
 class Source(HubWorkers):
-    """A hub with servers of these names."""
+    """A hub that lists servers with these names."""
 
     def __init__(self):
         super().__init__(HubClient(url=HUB, token="secret", session=None))

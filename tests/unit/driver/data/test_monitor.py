@@ -145,7 +145,7 @@ class Dask:
     async def states(self, expected):
         """Wait until the tasks in the scheduler have these states, and return how many tasks are done, failed and all.
 
-        The monitor looks at them first, because it may have been a while since it last did.
+        The monitor is refreshed first, because its last status may be a second old.
         """
         tasks = self.scheduler.tasks
         await self.until(lambda: Counter(task.state for task in tasks.values()) == Counter(expected.split()))

@@ -254,6 +254,11 @@ def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) ->
     return engine.current().start(scheduler, security, pauses=pauses)
 
 
+def end_data_worker(scheduler: str) -> None:
+    """End this rank's Dask worker, unless it serves another scheduler."""
+    engine.current().end(scheduler)
+
+
 def set_data_pauses(pauses: bool) -> None:
     """Set whether this rank's Dask worker waits during training cells."""
     engine.current().set_pauses(pauses=pauses)

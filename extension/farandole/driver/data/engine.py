@@ -33,6 +33,7 @@ T = TypeVar("T")
 JOIN_SECONDS = 90.0
 LEAVE_SECONDS = 60.0
 CLOSE_SECONDS = 30.0
+END_SECONDS = 15.0
 LOOK_SECONDS = 1.0
 """How often the engine looks whether a rank or its Dask worker is lost."""
 RETRY_SECONDS = 10.0
@@ -142,7 +143,7 @@ class DataEngine:
         return {address: kernel.rank for kernel, address in self._addresses.items() if address in connected}
 
     async def close(self) -> None:
-        """End the scheduler. The Dask workers end when they lose it."""
+        """End the scheduler and the Dask workers, which remove their files."""
         for task in self._care:
             task.cancel()
         if self._care:
@@ -150,7 +151,20 @@ class DataEngine:
         if self._scheduler is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._there(self._scheduler.close()), CLOSE_SECONDS)
+            await self._end_workers(self._scheduler.address)
         self._loop.close()
+
+    async def _end_workers(self, scheduler: str) -> None:
+        """Wait for the end of the Dask workers, because a rank that ends meanwhile would leave their files."""
+        kernels = [kernel for kernel in self._addresses if kernel.alive]
+        if not kernels:
+            return
+        call = rank_calls.end_data_worker(scheduler)
+        # A rank that is lost or hangs needs no Dask worker any more.
+        with suppress(FarandoleError):
+            await self._core.group.control(
+                call, what="ending Dask", timeout=END_SECONDS, kernels=kernels, in_subshell=True
+            )
 
     async def _join(self) -> None:
         async with self._joining:

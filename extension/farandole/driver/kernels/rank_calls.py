@@ -190,5 +190,9 @@ def start_data_worker(scheduler: str, security: dict[str, str], pauses: bool) ->
     return RankCall("start_data_worker", (scheduler, security, pauses))
 
 
+def end_data_worker(scheduler: str) -> RankCall[None]:
+    return RankCall("end_data_worker", (scheduler,))
+
+
 def set_data_pauses(pauses: bool) -> RankCall[None]:
     return RankCall("set_data_pauses", (pauses,))

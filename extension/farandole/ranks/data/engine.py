@@ -57,6 +57,11 @@ class Engine:
         else:
             self._worker.executor.resume()
 
+    def end(self, scheduler: str) -> None:
+        """End the Dask worker if it serves this scheduler. Another notebook may have started Dask since."""
+        if self._schedulers[-1:] == [scheduler]:
+            self.stop()
+
     def stop(self) -> None:
         """End the Dask worker, if there is one."""
         if self._worker is not None:

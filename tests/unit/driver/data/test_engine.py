@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from farandole.driver.data import engine as engines
@@ -50,18 +51,20 @@ class Core:
         self.calls.append((call.function, kernel.rank))
         if call.function == "clock" and self.faults:
             raise self.faults.pop(0)
-        if call.function != "start_data_worker":
+        if call.function not in {"start_data_worker", "end_data_worker"}:
             return None
         if kernel.rank in self.lost:
             raise RankDiedError("its process is gone")
         if kernel.rank in self.broken:
             raise RankError(f"{what_fails(kernel)}\nwith a traceback")
-        return await asyncio.to_thread(self._start, kernel, *call.arguments[:2])
+        if call.function == "end_data_worker":
+            return await asyncio.to_thread(kernel.dask.close)
+        return await asyncio.to_thread(self._start, kernel, f"w{len(self.calls)}", *call.arguments[:2])
 
-    def _start(self, kernel, scheduler, security):
+    def _start(self, kernel, name, scheduler, security):
         # The name of a Dask worker comes from the environment of its process, which all have in common here.
         with self._one:
-            os.environ["FARANDOLE_WORKER"] = f"w{len(self.calls)}"
+            os.environ["FARANDOLE_WORKER"] = name
             kernel.dask = DataWorker(scheduler, security)
             return kernel.dask.address()
 
@@ -305,6 +308,22 @@ async def test_the_engine_knows_which_dask_workers_were_ended_on_purpose(driver)
 async def test_the_end_of_the_cluster_ends_the_scheduler(driver):
     driver.core.ended = "cluster 'main' was stopped"
     await driver.until(lambda: not driver.engine.running)
+
+
+async def test_the_end_waits_until_living_ranks_have_removed_the_files_of_dask():
+    core = Core(3)
+    driver = Driver(core)
+    await driver.start()
+    about, ranks = driver.client.scheduler_info()["workers"], await driver.engine.workers()
+    folders = {rank: Path(about[address]["local_directory"]) for address, rank in ranks.items()}
+    assert all(folder.is_dir() for folder in folders.values())
+    core.kernels[0].alive = False
+    core.broken.add(2)
+    await driver.engine.close()
+    assert [rank for function, rank in core.calls if function == "end_data_worker"] == [1, 2]
+    assert not folders[1].exists()
+    await asyncio.to_thread(driver.client.close)
+    await asyncio.to_thread(core.close)
 
 
 async def test_after_a_shutdown_by_the_user_no_rank_is_asked(driver):

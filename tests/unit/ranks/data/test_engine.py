@@ -51,6 +51,17 @@ def test_a_further_start_ends_the_earlier_dask_worker(made):
     assert [one.closed for one in made] == [True, True]
 
 
+def test_a_notebook_ends_only_its_own_dask_worker(made):
+    engine = Engine()
+    engine.end("first")
+    engine.start("first", {}, pauses=False)
+    engine.start("second", {}, pauses=False)
+    engine.end("first")
+    assert [one.closed for one in made] == [True, False]
+    engine.end("second")
+    assert [one.closed for one in made] == [True, True]
+
+
 def test_two_notebooks_do_not_take_a_rank_from_each_other_again_and_again(made):
     engine = Engine()
     engine.start("first", {}, pauses=False)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from farandole.ranks.models.save import save_model as save_model
     from farandole.ranks.state.state import state as state
     from farandole.ranks.training import sync as sync
+    from farandole.ranks.training.mesh.clip import clip_grad_norm_ as clip_grad_norm_
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
     from farandole.runs.store import load_runs as load_runs
@@ -43,6 +44,7 @@ _HOMES = {
     "Elastic": "farandole.driver.options",
     "Endpoint": "farandole.driver.endpoints.endpoint",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
+    "clip_grad_norm_": "farandole.ranks.training.mesh.clip",
     "config": "farandole.ranks.metrics.config",
     "dataset": "farandole.datasets.dataset",
     "device": "farandole.ranks.context",

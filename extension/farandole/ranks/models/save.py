@@ -67,6 +67,7 @@ def save_model(
     """
     # All ranks check the arguments, so that all of them fail.
     ModelStore().check_group(parse_name(name))
+    _refuse_shards(model)
     numbers, classes = checked_metrics(metrics or {}), checked_labels(labels)
     if context.rank() != 0:
         return None
@@ -81,6 +82,15 @@ def save_model(
         labels=classes,
         onnx=onnx,
     )
+
+
+def _refuse_shards(model: Any) -> None:
+    """Raise UsageError if the ranks of a mesh share the model."""
+    if any(hasattr(parameter, "placements") for parameter in getattr(model, "parameters", list)()):
+        raise UsageError(
+            "fd.save_model: the model is sharded over a mesh, and no rank has the whole of it; write it with "
+            "torch.distributed.checkpoint, or train a model that fits on one rank without a mesh."
+        )
 
 
 def save(

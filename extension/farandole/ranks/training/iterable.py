@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from farandole.exceptions import UsageError
-from farandole.ranks import context, rng
+from farandole.ranks import rng
 from farandole.ranks.training.shard import LOADER_OPTIONS, LoadedShare, ShardedLoader, Share
 
 OWN_OPTIONS = ("collate_fn", "persistent_workers")
@@ -41,7 +41,7 @@ class ShardedStream(ShardedLoader):
     def __len__(self) -> int:
         """Return the number of batches. Raises TypeError if the stream has no length, as DataLoader does."""
         whole, rest = divmod(len(self.dataset), self._global_batch)
-        last = rest > (context.rank() if self._weight is None else 0)
+        last = rest > (self._place()[0] if self._weight is None else 0)
         return whole + (last and not self._drops_last())
 
     @property
@@ -62,7 +62,8 @@ class ShardedStream(ShardedLoader):
     def _loaded(self) -> Iterator[LoadedShare]:
         if callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
             set_epoch(self.epoch)
-        self._stream.begin(batch=self._global_batch, seed=self._mixed(self.epoch), used=self._used)
+        own = {"batch": self._global_batch, "seed": self._mixed(self.epoch), "used": self._used}
+        self._stream.begin(**own, place=self._place())
         loaded: Iterator[LoadedShare] = self._start([])
         return loaded if self._weight is not None else (one for one in loaded if one[0])
 
@@ -78,11 +79,11 @@ class StreamShares(IterableDataset[LoadedShare]):
         self._collate = collate
         self._drops_last = drops_last
 
-    def begin(self, *, batch: int, seed: int, used: int) -> None:
-        """Set the number of samples in a batch of all ranks, the seed, and the number of samples to skip."""
+    def begin(self, *, batch: int, seed: int, used: int, place: tuple[int, int]) -> None:
+        """Set the samples in a batch of all ranks, the seed, the number of samples to skip, and the rank's `Place`."""
         self._batch, self._used = batch, used
         self._numbers = RandomNumbers(seed)
-        self._rank, self._size = context.rank(), context.size()
+        self._rank, self._size = place
 
     def __iter__(self) -> Iterator[LoadedShare]:
         end = self._used

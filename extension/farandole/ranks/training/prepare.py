@@ -7,6 +7,7 @@ torch.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from farandole.exceptions import UsageError
@@ -25,6 +26,8 @@ def prepare(
     seed: int = 0,
     find_unused_parameters: bool = False,
     sync: Sync | str = "step",
+    mesh: Mapping[str, int] | None = None,
+    **sharding: Any,
 ) -> tuple[Any, Any, Any]:
     """Return the model, optimizer and loader, prepared for this rank. Each may be None.
 
@@ -52,6 +55,18 @@ def prepare(
             Ignored with Horovod.
         sync (str or Sync): how ranks keep their models in step. ``"step"`` averages the gradients of each step. For
             slow networks, :mod:`farandole.sync` has modes that send less or wait less.
+        mesh (dict, optional): the number of ranks in each dimension, for a model that does not fit on one rank. Ranks
+            along ``"shard"`` share parameters, gradients and optimizer state, those along ``"tensor"`` share the
+            computation of each layer, and those along ``"data"`` have copies. One dimension may be -1. Needs torch.
+        **sharding: how a mesh shards the model:
+
+            - ``wrap``: classes of the modules whose parameters are gathered together, e.g. ``[Block]``. By default,
+              the members of ``nn.ModuleList`` and ``nn.Sequential``.
+            - ``plan``: the style of each module along ``"tensor"``, as for torch's ``parallelize_module``. Without
+              it, the linear layers of torch's transformer layers are split.
+            - ``precision``: the dtype of computations, e.g. ``torch.bfloat16``. Parameters keep theirs.
+            - ``recompute``: whether the activations of each wrapped module are computed again in the backward pass.
+            - ``offload``: whether parameters and optimizer state are in the memory of the CPU instead of the GPU.
 
     Returns:
         tuple: (model, optimizer, loader).
@@ -68,6 +83,16 @@ def prepare(
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")
     if optimizer is not None and model is None:
         raise UsageError("fd.prepare: an optimizer needs its model; call fd.prepare(model, optimizer, loader).")
+    if mesh is not None:
+        from farandole.ranks.training.mesh import prepared
+
+        return prepared.prepare(
+            model, optimizer, loader, mesh=mesh, sync=mode, per_rank=batch_size == "per_rank", seed=seed, **sharding
+        )
+    if sharding:
+        raise UsageError(
+            f"fd.prepare: {next(iter(sharding))} is for models that a mesh shards; give mesh={{...}}, too."
+        )
     weight = None
     if model is not None:
         model, optimizer = parallel.distribute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -18,11 +18,18 @@ from farandole.ranks.training.sync import attached
 Indices = list[Any]
 LoadedShare = tuple[float, int, Any]
 """The weight and the end of a `Share`, and its batch."""
+Place = Callable[[], tuple[int, int]]
+"""Returns which share of each batch this rank gets, and the number of shares."""
 LOADER_OPTIONS = (
     *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
     *("prefetch_factor", "persistent_workers"),
 )
 """Options that a rank's DataLoader copies from the user's DataLoader."""
+
+
+def place_in_world() -> tuple[int, int]:
+    """Return the place of this rank in the world, in which each rank gets a share of its own."""
+    return context.rank(), context.size()
 
 
 class Weight(Protocol):
@@ -74,7 +81,15 @@ class ShardedLoader:
     - All other attributes are looked up on the DataLoader.
     """
 
-    def __init__(self, loader: Any, *, seed: int = 0, per_rank: bool = False, weight: Weight | None = None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        *,
+        seed: int = 0,
+        per_rank: bool = False,
+        weight: Weight | None = None,
+        place: Place = place_in_world,
+    ) -> None:
         if isinstance(loader, ShardedLoader):  # the cell was run before
             loader = loader.source
         _check(loader)
@@ -87,6 +102,7 @@ class ShardedLoader:
         self._seed = seed
         self._per_rank = per_rank
         self._weight = weight
+        self._place = place
         self._sampler = ShardSampler()
         self._loader = self._rebuilt()
 
@@ -109,7 +125,7 @@ class ShardedLoader:
         self._set_weight(1.0)
 
     def __len__(self) -> int:
-        if self._weight is None and context.size() > 1:
+        if self._weight is None and self._place()[1] > 1:
             return len(self._shares(self.epoch))
         whole, rest = divmod(len(self._batches()), self._merged)
         return whole + (rest > 0 and not self._drops_last())
@@ -165,11 +181,11 @@ class ShardedLoader:
         number generator, a restart in the middle of an epoch would change the user's random numbers.
         """
         self._sampler.shares = shares
-        with seeded(self._mixed(self.epoch, context.rank(), self._used)):
+        with seeded(self._mixed(self.epoch, self._place()[0], self._used)):
             return iter(self._loader)
 
     def _shares(self, epoch: int, used: int = 0) -> list[Share]:
-        rank, size = context.rank(), context.size()
+        rank, size = self._place()
         shares = []
         for batch in self._global_batches(epoch, used):
             used += len(batch)
@@ -195,7 +211,7 @@ class ShardedLoader:
 
     @property
     def _merged(self) -> int:
-        return context.size() if self._per_rank else 1
+        return self._place()[1] if self._per_rank else 1
 
     def _batches(self) -> Any:
         return self.source.batch_sampler

@@ -1,0 +1,48 @@
+"""Moves an optimizer from the parameters of a model to the shards of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from farandole.exceptions import UsageError
+
+
+def moved(optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> None:
+    """Replace the parameters of an optimizer and shard its state, which must be the same on all ranks.
+
+    Args:
+        optimizer (torch.optim.Optimizer): the optimizer, with parameters of ``before``.
+        before: the model's parameters by name before it was sharded.
+        after: the parameters of the same names afterwards.
+
+    Raises:
+        UsageError: the optimizer has a parameter that is not the model's.
+    """
+    replaced = {id(parameter): after[name] for name, parameter in before.items()}
+    owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if any(id(parameter) not in replaced for parameter in owned):
+        raise UsageError(
+            "fd.prepare: the optimizer has parameters that are not the model's; a mesh shards the parameters of one "
+            "model, so create the optimizer from model.parameters()."
+        )
+    states = {replaced[id(parameter)]: state for parameter, state in optimizer.state.items()}
+    for group in optimizer.param_groups:
+        group["params"] = [replaced[id(parameter)] for parameter in group["params"]]
+        if len({parameter.device_mesh for parameter in group["params"] if isinstance(parameter, DTensor)}) > 1:
+            # torch's loops over lists of tensors need one mesh.
+            group["foreach"] = False
+    optimizer.state.clear()
+    for parameter, state in states.items():
+        optimizer.state[parameter] = {name: _like(parameter, value) for name, value in state.items()}
+
+
+def _like(parameter: torch.Tensor, value: Any) -> Any:
+    """Return a value of an optimizer's state, sharded as its parameter if it has the same shape."""
+    if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
+        return value
+    # All ranks have the whole value, so that nothing has to be sent.
+    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)

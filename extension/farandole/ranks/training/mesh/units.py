@@ -1,0 +1,49 @@
+"""Selects the units of a model: the modules whose parameters are gathered together when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+from farandole.exceptions import UsageError
+
+LEAST_SHARE = 0.01
+"""The share of a model's parameters below which a module is no unit of its own by default. Each unit costs two
+collectives in a forward and a backward pass."""
+
+
+def units(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> list[nn.Module]:
+    """Return the units of a model, the innermost first. What is in none of them belongs to the model itself.
+
+    By default, the members of each ``nn.ModuleList`` and ``nn.Sequential`` are units, which are the blocks of most
+    models, unless they are very small. With ``wrap``, all modules of these classes are units.
+
+    Raises UsageError if ``wrap`` is not a list of module classes, or if the model has none of them.
+    """
+    if wrap is None:
+        least = LEAST_SHARE * _count(model)
+        return [unit for unit in _blocks(model) if _count(unit) >= least]
+    for kind in wrap:
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            raise UsageError(f"fd.prepare: wrap has {kind!r}; it must be a list of classes of modules, e.g. [Block].")
+    found = [module for module in model.modules() if isinstance(module, tuple(wrap)) and module is not model]
+    if missing := [kind for kind in wrap if not any(isinstance(module, kind) for module in found)]:
+        raise UsageError(
+            f"fd.prepare: wrap names {missing[0].__name__}, and the {type(model).__name__} has no such module inside; "
+            "pass the class of its repeated blocks."
+        )
+    return [module for module in reversed(found) if _count(module)]
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the outermost members of lists and sequences of modules that have parameters."""
+    for child in module.children():
+        if isinstance(module, nn.ModuleList | nn.Sequential) and not isinstance(child, nn.ModuleList):
+            yield child
+        else:
+            yield from _blocks(child)
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

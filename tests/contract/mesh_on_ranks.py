@@ -1,0 +1,134 @@
+"""Script for one rank in the contract test of meshes. It trains every case and saves losses, parameters and sizes."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import farandole as fd
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.contract.train_on_ranks import end_process, form_world, leave_world
+
+STEPS = 20
+WORDS, WIDTH, LENGTH = 31, 12, 5
+MESHES = {
+    "shard": {"shard": 4},
+    "data-shard": {"data": 2, "shard": -1},
+    "tensor": {"tensor": 4},
+    "shard-tensor": {"shard": 2, "tensor": 2},
+}
+KINDS = [("sgd", "float32"), ("sgd", "float64"), ("adam", "float64")]
+QUICK = [("shard", *KINDS[1]), ("shard-tensor", *KINDS[2])]
+"""The cases of each change. A case is a mesh, an optimizer and a dtype."""
+CASES = [(mesh, *kind) for mesh in MESHES for kind in KINDS]
+
+
+class Block(nn.Module):
+    """A residual block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear1, self.linear2 = nn.Linear(WIDTH, 24), nn.Linear(24, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.linear2(torch.tanh(self.linear1(self.norm(x))))
+
+
+class Model(nn.Module):
+    """A language model whose embedding is tied to its head, with a frozen parameter and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.head = nn.Linear(WIDTH, WORDS)
+        self.head.weight = self.embedding.weight
+        self.head.bias.requires_grad_(False)
+        self.register_buffer("scale", torch.full((1,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x) * self.scale
+
+
+def plan() -> dict[str, Any]:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    return {"blocks.*.linear1": ColwiseParallel(), "blocks.*.linear2": RowwiseParallel()}
+
+
+def train(mesh: str, name: str, dtype: str) -> dict[str, Any]:
+    how: dict[str, Any] = {"mesh": MESHES[mesh]} if fd.size() > 1 else {}
+    if how and "tensor" in mesh:
+        how["plan"] = plan()
+    torch.manual_seed(fd.rank())  # only the broadcast of fd.prepare makes the ranks equal
+    model = Model().to(getattr(torch, dtype))
+    kind, options = {"sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), "adam": (torch.optim.Adam, {"lr": 0.01})}[
+        name
+    ]
+    optimizer = kind(model.parameters(), **options)
+    if fd.rank() == 0:  # only rank 0 has optimizer state, as after loading a checkpoint on rank 0
+        model(torch.zeros(1, 1, dtype=torch.long)).mean().backward()
+        optimizer.step()
+    generator = torch.Generator().manual_seed(7)
+    samples = torch.randint(WORDS, (70, LENGTH + 1), generator=generator)
+    # The last batch has 6 samples, so that the shares of four ranks are uneven.
+    loader = DataLoader(TensorDataset(samples), batch_size=16, shuffle=True)
+    model, optimizer, loader = fd.prepare(model, optimizer, loader, **how)
+    losses = []
+    while len(losses) < STEPS:
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+            loss.backward()
+            norm = fd.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            losses.append((len(batch), loss.item()))
+    if how:
+        refuses_whole_parts(model, optimizer)
+    whole = {key: _whole(value) for key, value in model.state_dict().items()}
+    return {"losses": losses[:STEPS], "norm": norm, "model": whole, "bytes": _bytes(model, optimizer)}
+
+
+def refuses_whole_parts(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for call in (lambda: fd.state(model), lambda: fd.state(optimizer), lambda: fd.save_model(model, "shards")):
+        try:
+            call()
+        except ValueError as error:
+            assert "is sharded over a mesh" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("a sharded part was accepted")
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """The bytes of parameters, gradients and optimizer state on this rank."""
+    own = [*model.parameters(), *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)]
+    own += [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+    return sum(_local(tensor).nbytes for tensor in own)
+
+
+def _local(value: torch.Tensor) -> torch.Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def main(folder: Path, cases: list[tuple[str, str, str]]) -> None:
+    torch.set_num_threads(1)
+    form_world()
+    for case in cases:
+        torch.save(train(*case), folder / f"{'-'.join(case)}.{fd.size()}.{fd.rank()}.pt")
+    leave_world()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), {"quick": QUICK, "all": CASES}[sys.argv[2]])
+    end_process()

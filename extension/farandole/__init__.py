@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from farandole.ranks.state.state import state as state
     from farandole.ranks.training import sync as sync
     from farandole.ranks.training.mesh.clip import clip_grad_norm_ as clip_grad_norm_
+    from farandole.ranks.training.mesh.deferred import deferred as deferred
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
     from farandole.runs.store import load_runs as load_runs
@@ -47,6 +48,7 @@ _HOMES = {
     "clip_grad_norm_": "farandole.ranks.training.mesh.clip",
     "config": "farandole.ranks.metrics.config",
     "dataset": "farandole.datasets.dataset",
+    "deferred": "farandole.ranks.training.mesh.deferred",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
     "load_model": "farandole.models.load",

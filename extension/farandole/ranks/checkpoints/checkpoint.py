@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from farandole.exceptions import UsageError
 from farandole.protocol import CHECKPOINTS
 from farandole.ranks import context, rng, run
-from farandole.ranks.checkpoints import files
+from farandole.ranks.checkpoints import files, sharded
 from farandole.ranks.checkpoints.files import Content, DamagedError
 from farandole.ranks.checkpoints.schedule import parse_every
 from farandole.ranks.checkpoints.trust import UntrustedError
@@ -94,6 +95,8 @@ class Checkpoints:
         self._writer: threading.Thread | None = None
         self._slow_noticed = self._failure_noticed = False
         self._tidied = False
+        # On each rank, a thread writes its part of a sharded state.
+        self._group = sharded.background_group() if state.is_sharded and context.size() > 1 else None
         state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
@@ -136,7 +139,8 @@ class Checkpoints:
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
         # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
         alone = context.outside()
-        found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
+        read = files.read_outline if self._state.is_sharded else files.read
+        found, own_head = _found(folder, read) if alone or context.rank() == 0 else (None, b"")
         head = collectives.broadcast_bytes(own_head, root=0)
         if not head and alone:
             gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
@@ -149,9 +153,12 @@ class Checkpoints:
         received = pickle.loads(head)
         if isinstance(received, str):
             raise UsageError(received)
-        step, seed, rngs = received
-        state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
-        self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
+        path, step, seed, rngs = received
+        if self._state.is_sharded:
+            self._load_content(sharded.read(path, found or files.read_outline(path, verify=False), self._state))
+        else:
+            state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
+            self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
         self.resumed = step
         if context.rank() == 0 and not alone:
             run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
@@ -163,14 +170,15 @@ class Checkpoints:
         """
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
-            found = _newest_intact(newer)
+            found = _newest_intact(newer, files.read)
         except UntrustedError as exc:
             run.notice(str(exc), warning=True)
             return None
         if found is None:
             return None
-        self._load_content(found)
-        return run.LoadedCheckpoint(step=found.step, ranks=len(found.rngs))
+        _, content = found
+        self._load_content(content)
+        return run.LoadedCheckpoint(step=content.step, ranks=len(content.rngs))
 
     def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)
@@ -198,8 +206,10 @@ class Checkpoints:
         return slow
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
-        if context.rank() != 0:
+        if context.rank() != 0 and self._group is None:
             return
+        # Another rank may still be reporting the end of the last checkpoint to rank 0.
+        self.wait()
         snapshot = state.last
         snapshot.acquire()
         kept = {name: part for name, part in snapshot.state.items() if name != "rng"}
@@ -218,15 +228,23 @@ class Checkpoints:
 
     def _write(self, content: Content) -> None:
         try:
-            self._refuse_link()
-            if not self._tidied:
-                files.tidy(self.folder)
-                self._tidied = True
-            files.write(self.folder, content)
+            if self._group is not None:
+                sharded.write(self.folder, content, self._group, before=self._tidy)
+            else:
+                self._tidy()
+                files.write(self.folder, content)
             self._failure_noticed = False
-            files.retain(self.folder, self._keep)
+            if context.rank() == 0:
+                files.retain(self.folder, self._keep)
         except OSError as exc:
-            self._notice_failure(content.step, exc)
+            if context.rank() == 0:
+                self._notice_failure(content.step, exc)
+
+    def _tidy(self) -> None:
+        self._refuse_link()
+        if not self._tidied:
+            files.tidy(self.folder)
+            self._tidied = True
 
     def _refuse_link(self) -> None:
         # Old checkpoints are removed, and others who can write to the run's folder must not choose which ones.
@@ -247,27 +265,30 @@ def _default_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
-def _found(folder: Path) -> tuple[Content | None, bytes]:
+def _found(folder: Path, read: Callable[[Path], Content]) -> tuple[Content | None, bytes]:
     """Return the newest intact checkpoint, and a pickle to send to the other ranks.
 
-    The pickle contains the checkpoint's step, seed and random states, or the reason why the checkpoint is refused. It
-    is empty if there is no intact checkpoint.
+    The pickle contains the checkpoint's path, step, seed and random states, or the reason why the checkpoint is
+    refused. It is empty if there is no intact checkpoint.
     """
     try:
-        found = _newest_intact(files.checkpoint_paths(folder))
+        found = _newest_intact(files.checkpoint_paths(folder), read)
     except UntrustedError as exc:
         return None, pickle.dumps(str(exc))
-    return found, pickle.dumps((found.step, found.seed, found.rngs)) if found else b""
+    if found is None:
+        return None, b""
+    path, content = found
+    return content, pickle.dumps((path, content.step, content.seed, content.rngs))
 
 
-def _newest_intact(paths: list[Path]) -> Content | None:
+def _newest_intact(paths: list[Path], read: Callable[[Path], Content]) -> tuple[Path, Content] | None:
     """Return the first intact checkpoint, or None. Show the user a notice about each damaged checkpoint before it.
 
     Raises `UntrustedError` if other users may have written a checkpoint.
     """
     for path in paths:
         try:
-            return files.read(path)
+            return path, read(path)
         except DamagedError as exc:
             if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
                 run.notice(f"the checkpoint {path} is damaged and ignored: {exc}", warning=True)

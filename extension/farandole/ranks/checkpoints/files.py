@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +66,59 @@ class Content:
 
 def write(folder: Path, content: Content) -> Path:
     """Write a checkpoint into ``folder`` and return its path. If this raises OSError, partial files are removed."""
-    path = folder / f"{CHECKPOINT_PREFIX}{content.step}"
-    new = folder / f".{path.name}.new"
-    remove(new)
-    new.mkdir(parents=True)
+    new = begin(folder, content.step)
     try:
-        _write_files(new, content)
-        _publish(new, path)
+        tensors: dict[str, torch.Tensor] = {}
+        outline = split(content.state, tensors)
+        if tensors:
+            store(new, tensors)
+        return complete(new, content, outline, {path.name: described(path) for path in new.iterdir()})
     except OSError:
         shutil.rmtree(new, ignore_errors=True)
         raise
+
+
+def begin(folder: Path, step: int) -> Path:
+    """Make the temporary folder of a new checkpoint, and return its path."""
+    new = temporary(folder, step)
+    remove(new)
+    new.mkdir(parents=True)
+    return new
+
+
+def temporary(folder: Path, step: int) -> Path:
+    """Return the path of a checkpoint that is being written."""
+    return folder / f".{CHECKPOINT_PREFIX}{step}.new"
+
+
+def complete(new: Path, content: Content, outline: Any, files: dict[str, dict[str, Any]]) -> Path:
+    """Write the rest of a checkpoint whose tensors are written, publish it, and return its path.
+
+    Args:
+        new: the temporary folder.
+        content: what is stored.
+        outline: the outline of its state, from `farandole.ranks.state.nested.split`.
+        files: the descriptions of the files with tensors, by name.
+    """
+    _write_file(new / OUTLINE, _pickled({"state": outline, "rngs": content.rngs, "seed": content.seed}))
+    files = dict(sorted({**files, OUTLINE: described(new / OUTLINE)}.items()))
+    manifest = {
+        "format": FORMAT,
+        "step": content.step,
+        "time": _time_after(checkpoint_paths(new.parent)),
+        "ranks": len(content.rngs),
+        "run": content.run,
+        "commits": content.state.get("commits", 0),
+        "bytes": sum(file["bytes"] for file in files.values()),
+        "files": files,
+    }
+    _write_file(new / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
+    for path in (new, *new.iterdir()):
+        # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
+        path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+    _sync(new)
+    path = new.with_name(f"{CHECKPOINT_PREFIX}{content.step}")
+    _publish(new, path)
     return path
 
 
@@ -86,24 +129,52 @@ def read(path: Path) -> Content:
         DamagedError: the checkpoint is not intact or cannot be read.
         UntrustedError: other users may have written the checkpoint.
     """
+    content = read_outline(path)
+    tensors: dict[str, torch.Tensor] = {}
+    state = join(content.state, tensors)
+    restore(path, tensors)
+    return replace(content, state=state)
+
+
+def read_outline(path: Path, *, verify: bool = True) -> Content:
+    """Return the content of a checkpoint, with a `farandole.ranks.state.nested.Place` for each tensor.
+
+    Args:
+        path: the checkpoint.
+        verify: whether to verify all files, which one rank does for all.
+
+    Raises:
+        DamagedError: the checkpoint is not intact or cannot be read.
+        UntrustedError: other users may have written the checkpoint.
+    """
     try:
         # Checked before reading, because both the outline and the index of the tensors are pickles.
         check_trusted(path)
     except OSError as exc:
         raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
-    manifest = _verified(path)
+    manifest = _verified(path) if verify else _manifest(path)
     outline = _unpickled(path / OUTLINE)
-    tensors: dict[str, torch.Tensor] = {}
-    state = join(outline["state"], tensors)
-    if tensors:
-        _ignore_process_group_warning()
-        try:
-            load(tensors, storage_reader=FileSystemReader(path), no_dist=True)
-        except CheckpointException as exc:
-            raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
     return Content(
-        step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"], run=manifest.get("run", "")
+        step=manifest["step"],
+        state=outline["state"],
+        rngs=outline["rngs"],
+        seed=outline["seed"],
+        run=manifest.get("run", ""),
     )
+
+
+def restore(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Read the values of ``tensors`` from a checkpoint. Of a tensor that a mesh shards, only the rank's part is read.
+
+    Raises DamagedError if they cannot be read.
+    """
+    if not tensors:
+        return
+    _ignore_process_group_warning()
+    try:
+        load(tensors, storage_reader=FileSystemReader(path), no_dist=True)
+    except CheckpointException as exc:
+        raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
 
 
 def written_after(folder: Path, run: str, commits: int) -> list[Path]:
@@ -153,30 +224,6 @@ def _final_path(path: Path) -> Path:
     return path.with_name(path.stem.removeprefix(".")) if path.name.startswith(".") else path
 
 
-def _write_files(folder: Path, content: Content) -> None:
-    tensors: dict[str, torch.Tensor] = {}
-    outline = {"state": split(content.state, tensors), "rngs": content.rngs, "seed": content.seed}
-    _write_file(folder / OUTLINE, _pickled(outline))
-    if tensors:
-        _write_tensors(folder, tensors)
-    described = {path.name: _described(path) for path in sorted(folder.iterdir())}
-    manifest = {
-        "format": FORMAT,
-        "step": content.step,
-        "time": _time_after(checkpoint_paths(folder.parent)),
-        "ranks": len(content.rngs),
-        "run": content.run,
-        "commits": content.state.get("commits", 0),
-        "bytes": sum(file["bytes"] for file in described.values()),
-        "files": described,
-    }
-    _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
-    for path in (folder, *folder.iterdir()):
-        # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
-        path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
-    _sync(folder)
-
-
 def _pickled(outline: dict[str, Any]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(outline))
@@ -202,10 +249,14 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(MOVED.get(module, module), name)
 
 
-def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def store(folder: Path, tensors: dict[str, torch.Tensor], group: Any = None) -> None:
+    """Write tensors into a folder: alone, or together with the other ranks of a ``group``, each of which calls this.
+
+    Raises OSError, on all ranks if one of them cannot write.
+    """
     _ignore_process_group_warning()
     try:
-        save(tensors, storage_writer=FileSystemWriter(folder), no_dist=True)
+        save(tensors, storage_writer=FileSystemWriter(folder), process_group=group, no_dist=group is None)
     except CheckpointException as exc:
         raise _cause(exc) from exc
 
@@ -239,7 +290,7 @@ def _verified(path: Path) -> dict[str, Any]:
     try:
         manifest = read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
         for name, expected in manifest["files"].items():
-            if _described(path / name) != expected:
+            if described(path / name) != expected:
                 raise DamagedError(f"{name} has changed since it was written")
         if manifest["format"] != FORMAT:
             raise DamagedError(f"its format is {manifest['format']}, and this version of farandole reads {FORMAT}")
@@ -252,7 +303,8 @@ def _verified(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _described(path: Path) -> dict[str, Any]:
+def described(path: Path) -> dict[str, Any]:
+    """Return the size and the digest of a file. Raises DamagedError if it cannot be read."""
     try:
         file = open_regular(path.parent, path.name)
     except ValueError as exc:

@@ -86,7 +86,10 @@ def save_model(
 
 def _refuse_shards(model: Any) -> None:
     """Raise UsageError if the ranks of a mesh share the model."""
-    if any(hasattr(parameter, "placements") for parameter in getattr(model, "parameters", list)()):
+    # torch takes a second to import.
+    from farandole.ranks.state.shards import is_sharded
+
+    if is_sharded(model):
         raise UsageError(
             "fd.save_model: the model is sharded over a mesh, and no rank has the whole of it; write it with "
             "torch.distributed.checkpoint, or train a model that fits on one rank without a mesh."

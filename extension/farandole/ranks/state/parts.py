@@ -44,7 +44,6 @@ def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict
     parts: dict[str, Stateful] = {}
     for place, item in enumerate(positional, 1):
         kind = _kind(item, place)
-        _refuse_shards(kind, item)
         if kind in parts or kind in by_name:
             raise UsageError(
                 f"fd.state: two arguments have the name {kind!r}; pass the second one by another name, e.g. "
@@ -53,7 +52,6 @@ def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict
         parts[kind] = item
     values = {}
     for name, item in by_name.items():
-        _refuse_shards(name, item)
         if is_part(name, item):
             parts[name] = item
         else:
@@ -96,18 +94,6 @@ def unwrapped(part: Any) -> Any:
             part = part._modules["_orig_mod"]
         else:
             return part
-
-
-def _refuse_shards(name: str, part: Any) -> None:
-    """Raise UsageError if the ranks of a mesh share a part, so that no rank has the whole of it."""
-    groups = part.param_groups if isinstance(part, torch.optim.Optimizer) else ()
-    own = part.parameters() if isinstance(part, nn.Module) else (one for group in groups for one in group["params"])
-    # Importing DTensor, which has placements, would take a second.
-    if any(hasattr(parameter, "placements") for parameter in own):
-        raise UsageError(
-            f"fd.state: {name} is sharded over a mesh, and a state has whole parts only; leave it out, and write it "
-            "with torch.distributed.checkpoint."
-        )
 
 
 def _kind(item: Any, place: int) -> str:

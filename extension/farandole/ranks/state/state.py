@@ -11,7 +11,8 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.parts import is_part, named, unwrapped
-from farandole.ranks.state.snapshot import Snapshot, Snapshots, copied
+from farandole.ranks.state.shards import is_sharded
+from farandole.ranks.state.snapshot import Snapshot, Snapshots, loadable
 
 Hook = Callable[["State"], None]
 
@@ -66,6 +67,11 @@ class State:
         return self._parts
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether a mesh shards a part, so that no rank has the whole state."""
+        return any(map(is_sharded, self._parts.values()))
+
+    @property
     def extras(self) -> dict[str, Any]:
         """Small plain values that other modules save with the state. They are equal on all ranks."""
         return self._extras
@@ -92,8 +98,7 @@ class State:
 
     def restore(self) -> None:
         """Restore the last commit, or the initial state if nothing has been committed."""
-        # A copy is loaded, because an optimizer keeps the tensors that it loads and changes them in place.
-        self.load_state_dict(copied(self.last.state))
+        self.load_state_dict(loadable(self.last.state))
 
     def on_commit(self, hook: Hook) -> None:
         """Call ``hook(state)`` after each commit, in order of registration. If one fails, later hooks are skipped."""

@@ -205,8 +205,9 @@ def check_same_model(model: nn.Module) -> None:
 
 
 def broadcast_model(model: nn.Module, backend: str) -> None:
-    """Give all ranks the parameters and buffers of rank 0."""
-    named = [*model.named_parameters(), *model.named_buffers()]
+    """Give all ranks the parameters and buffers of rank 0. Those without memory stay as they are."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    named = [(name, tensor) for name, tensor in tensors if not tensor.is_meta]
     if backend == "horovod":
         import horovod.torch as hvd
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training import parallel
+from farandole.ranks.training.mesh.deferred import Materializer
 from farandole.ranks.training.mesh.optimizers import moved
 from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, parallelize
@@ -48,24 +49,29 @@ def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn
     if isinstance(model, FSDPModule):
         _check_again(model, shape)
         return model, optimizer
-    blocks = units(model, sharding.wrap)
-    model.to(context.device())
+    blocks, materialize = units(model, sharding.wrap), Materializer(model)
+    if not materialize.needed:
+        model.to(context.device())
+    before = dict(model.named_parameters())
     if context.size() == 1:
+        materialize(model)
+        if optimizer is not None:
+            moved(optimizer, before, dict(model.named_parameters()))
         return model, optimizer
     parallel.check_same_model(model)
     parallel.broadcast_model(model, "torch")
     if optimizer is not None:
         parallel.broadcast_optimizer(optimizer)
-    before = dict(model.named_parameters())
     mesh = device_mesh(shape)
     if shape.tensor > 1:
-        parallelize(model, mesh["tensor"], sharding.plan)
+        parallelize(model, mesh["tensor"], sharding.plan, materialize)
     for block in blocks if sharding.recompute else ():
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
     shard = partial(fully_shard, mesh=_sharded(mesh, shape), **_policies(sharding))
-    for block in blocks:
-        shard(block)
-    shard(model)
+    for unit in (*blocks, model):
+        # Only this unit is whole on the rank now.
+        materialize(unit)
+        shard(unit)
     _homes[model] = _key(shape)
     if optimizer is not None:
         moved(optimizer, before, dict(model.named_parameters()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 from torch import nn
@@ -15,24 +15,29 @@ Plan = Mapping[str, ParallelStyle]
 """The style of each module, by name or by a pattern with ``*``; see ``torch.distributed.tensor.parallel``."""
 
 
-def parallelize(model: nn.Module, mesh: DeviceMesh, plan: Plan | None) -> None:
+def parallelize(
+    model: nn.Module, mesh: DeviceMesh, plan: Plan | None, materialize: Callable[[nn.Module], None]
+) -> None:
     """Split layers as ``plan`` says, or else the two large layers of torch's transformer layers.
+
+    ``materialize`` is called with each of them before.
 
     Raises:
         UsageError: the plan names a module that the model does not have, or there is no plan for this model.
     """
     plan = _default(model) if plan is None else plan
-    names = [name for name, _ in model.named_modules()]
-    for pattern in plan:
-        if not any(fnmatchcase(name, pattern) for name in names):
+    modules = dict(model.named_modules())
+    for pattern, style in plan.items():
+        found = [name for name in modules if fnmatchcase(name, pattern)]
+        if not found:
             raise UsageError(f"fd.prepare: the plan names the module {pattern!r}, and the model has no such module.")
-    for name, module in model.named_modules():
-        style = next((style for pattern, style in plan.items() if fnmatchcase(name, pattern)), None)
-        _check_divisible(name, module, style, mesh.size())
-    parallelize_module(model, mesh, dict(plan))
+        for name in found:
+            _check_divisible(name, modules[name], style, mesh.size())
+            materialize(modules[name])
+            parallelize_module(modules[name], mesh, style)
 
 
-def _check_divisible(name: str, module: nn.Module, style: ParallelStyle | None, ranks: int) -> None:
+def _check_divisible(name: str, module: nn.Module, style: ParallelStyle, ranks: int) -> None:
     """Raise UsageError if a linear layer cannot be split evenly, which torch would only notice in a forward pass."""
     if not isinstance(module, nn.Linear) or not isinstance(style, ColwiseParallel | RowwiseParallel):
         return

@@ -1,0 +1,114 @@
+"""Writes and reads checkpoints of a state that a mesh shards. Each rank writes and reads its own parts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from farandole.ranks import context
+from farandole.ranks.checkpoints import files
+from farandole.ranks.checkpoints.files import Content
+from farandole.ranks.state.nested import Place, join, split
+from farandole.ranks.state.shards import is_shard
+from farandole.ranks.state.state import State
+from farandole.ranks.world import world
+
+_groups: dict[int, Any] = {}
+"""The group of the current world whose collectives run in background threads, by the number of worlds left before."""
+
+
+def background_group() -> Any:
+    """Return a group of all ranks for collectives of one background thread. All ranks must call this together."""
+    number = world.current().times_left
+    if number not in _groups:
+        _groups.clear()
+        with world.current().connecting():
+            _groups[number] = dist.new_group(backend="gloo")
+    return _groups[number]
+
+
+def write(folder: Path, content: Content, group: Any, *, before: Callable[[], None]) -> None:
+    """Write a checkpoint into ``folder``. All ranks of ``group`` call this, and rank 0 calls ``before`` first.
+
+    Raises OSError, on all ranks if one of them cannot write. Partial files are removed.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    outline, new = split(content.state, tensors), files.temporary(folder, content.step)
+
+    def begin() -> None:
+        before()
+        files.begin(folder, content.step)
+
+    def describe() -> dict[str, Any]:
+        return {path.name: files.described(path) for path in new.glob(f"__{context.rank()}_*")}
+
+    try:
+        _together(begin if context.rank() == 0 else None, group)
+        files.store(new, tensors, group)
+        found = {name: one for own in _together(describe, group) for name, one in own.items()}
+        if context.rank() == 0:
+            metadata = {path.name: files.described(path) for path in new.iterdir() if path.name not in found}
+            files.complete(new, content, outline, found | metadata)
+    except OSError:
+        if context.rank() == 0:
+            shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def read(path: Path, content: Content, state: State) -> Content:
+    """Return the content of a checkpoint with this rank's parts of its tensors, as ``state`` has them now.
+
+    The mesh may have another shape than the one that wrote the checkpoint.
+
+    Args:
+        path: the checkpoint.
+        content: what `files.read_outline` has returned for it.
+        state: the state that it will be loaded into.
+
+    Raises:
+        DamagedError: the tensors cannot be read.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    _add_parts(content.state.get("parts", {}), state, tensors)
+    whole = join(content.state, tensors)
+    files.restore(path, tensors)
+    return Content(step=content.step, state=whole, rngs=content.rngs, seed=content.seed, run=content.run)
+
+
+def _add_parts(outline: dict[str, Any], state: State, tensors: dict[str, torch.Tensor]) -> None:
+    """Add an empty tensor for each place of a parameter, or of an optimizer's state of one, that a mesh shards."""
+    for name, part in state.parts.items():
+        stored = outline.get(name, {})
+        if isinstance(part, torch.optim.Optimizer):
+            parameters = [parameter for group in part.param_groups for parameter in group["params"]]
+            for index, values in stored.get("state", {}).items():
+                for place in values.values():
+                    _add(place, parameters[index] if index < len(parameters) else None, tensors)
+        elif isinstance(part, torch.nn.Module):
+            for key, value in part.state_dict().items():
+                _add(stored.get(key), value, tensors)
+
+
+def _add(place: Any, like: Any, tensors: dict[str, torch.Tensor]) -> None:
+    if isinstance(place, Place) and isinstance(like, torch.Tensor) and is_shard(like) and place.shape == like.shape:
+        tensors[place.key] = torch.empty_like(like, dtype=place.dtype, requires_grad=False)
+
+
+def _together(work: Callable[[], Any] | None, group: Any) -> list[Any]:
+    """Do some work and return the results of all ranks. Raises OSError on all ranks if one of them does."""
+    own: Any = None
+    try:
+        own = work() if work is not None else None
+    except OSError as exc:
+        own = OSError(exc.errno, exc.strerror or str(exc))
+    found: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(found, own, group=group)
+    for result in found:
+        if isinstance(result, OSError):
+            raise result
+    return found

@@ -1,0 +1,67 @@
+"""Copies of tensors that a mesh shards: each rank copies its own part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """This rank's part of a tensor, on the CPU, and where the part belongs."""
+
+    local: torch.Tensor
+    shape: torch.Size
+    stride: tuple[int, ...]
+    mesh: DeviceMesh
+    placements: Sequence[Any]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the tensor."""
+        return self.local.dtype
+
+    @classmethod
+    def of(cls, tensor: DTensor, local: torch.Tensor) -> Shard:
+        """Return this rank's part of ``tensor``, whose values are in ``local``."""
+        return cls(local, tensor.shape, tensor.stride(), tensor.device_mesh, tensor.placements)
+
+    def restored(self) -> DTensor:
+        """Return the tensor with a copy of this part, on the mesh's devices."""
+        from torch.distributed.tensor import DTensor
+
+        local = self.local.to(self.mesh.device_type, copy=True)
+        return DTensor.from_local(
+            local, self.mesh, self.placements, run_check=False, shape=self.shape, stride=self.stride
+        )
+
+    def stored(self) -> DTensor:
+        """Return the tensor with this part itself, which stays on the CPU, as it is written to disk."""
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+        # `DTensor.from_local` would copy the part to the GPU.
+        meta = TensorMeta(self.shape, self.stride, self.dtype)
+        spec = DTensorSpec(self.mesh, tuple(self.placements), tensor_meta=meta)
+        return DTensor(self.local, spec, requires_grad=False)  # type: ignore[call-arg, abstract]
+
+
+def is_shard(tensor: torch.Tensor) -> bool:
+    """Return whether a mesh shards a tensor. Importing its class, DTensor, would take a second."""
+    return hasattr(tensor, "placements")
+
+
+def is_sharded(part: Any) -> bool:
+    """Return whether a mesh shards the parameters of a model or an optimizer."""
+    groups = part.param_groups if isinstance(part, torch.optim.Optimizer) else ()
+    own = (
+        part.parameters() if isinstance(part, torch.nn.Module) else (one for group in groups for one in group["params"])
+    )
+    return any(map(is_shard, own))

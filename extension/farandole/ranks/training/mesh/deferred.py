@@ -1,0 +1,100 @@
+"""``fd.deferred``: models that are made without memory, and get it when ``fd.prepare`` shards them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import nn
+
+from farandole.exceptions import UsageError
+from farandole.ranks import context, rng
+from farandole.ranks.world import collectives
+
+
+def deferred() -> AbstractContextManager[object]:
+    """Make the models in a ``with`` block without memory, for models that are larger than the memory of a rank.
+
+    - :func:`farandole.prepare` with a mesh gives them memory. At any time, each rank holds its shares and at most one
+      whole unit.
+    - The parameters get their first values from ``reset_parameters()`` of the modules that own them, as torch's modules
+      have it. They are the same for each number of ranks, but not those of a model that is made without this block.
+
+    Returns:
+        context manager: torch's device ``meta``.
+
+    Example::
+
+        with fd.deferred():
+            model = Model()
+        optimizer = torch.optim.AdamW(model.parameters())
+        model, optimizer, loader = fd.prepare(model, optimizer, loader, mesh={"shard": -1})
+    """
+    return torch.device("meta")
+
+
+class Materializer:
+    """Gives memory and first values to the modules of one model, one after another.
+
+    The random numbers depend on rank 0's seed and on the order of the modules, so that all ranks get the same values.
+    All ranks must create it together. It does nothing for a model that has memory.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = {module: (number, name) for number, (name, module) in enumerate(model.named_modules())}
+        self.needed = any(tensor.is_meta for module in self._modules for tensor in _tensors(module))
+        """Whether the model was made without memory."""
+        seed = torch.initial_seed().to_bytes(8, "big")
+        self._seed = int.from_bytes(collectives.broadcast_bytes(seed, root=0), "big") if self.needed else 0
+        self._made: dict[int, nn.Parameter] = {}
+        """The parameters that have memory, by the id of the parameter without it, which modules may share."""
+        self._meta: list[nn.Parameter] = []
+
+    def __call__(self, module: nn.Module) -> None:
+        """Give memory to a module of the model and to all modules in it.
+
+        Raises:
+            UsageError: a module has parameters or buffers that it does not set in ``reset_parameters()``.
+        """
+        for own in module.modules() if self.needed else ():
+            number, name = self._modules[own]
+            if any(tensor.is_meta for tensor in _tensors(own)):
+                with rng.seeded((self._seed + number) % 2**63):
+                    self._materialize(own, name)
+
+    def _materialize(self, module: nn.Module, name: str) -> None:
+        shared: list[nn.Parameter] = []
+        for key, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_meta:
+                if (made := self._made.get(id(parameter))) is None:
+                    # Kept, because another parameter could get the id of one that is gone.
+                    self._meta.append(parameter)
+                    made = self._made[id(parameter)] = nn.Parameter(_unset(parameter), parameter.requires_grad)
+                else:
+                    shared.append(made)
+                module._parameters[key] = made
+        for key, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[key] = _unset(buffer)
+        values = [parameter.detach().clone() for parameter in shared]
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+        for parameter, value in zip(shared, values, strict=True):
+            # As without `deferred`, the module that has it first sets the values of a shared parameter.
+            parameter.detach().copy_(value)
+        if any(tensor.is_floating_point() and bool(tensor.isnan().any()) for tensor in _tensors(module)):
+            raise UsageError(
+                f"fd.deferred: {type(module).__name__} {name!r} does not set all of its parameters and buffers in "
+                "reset_parameters(); define that method so that it sets them, or make the model without fd.deferred."
+            )
+
+
+def _unset(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with memory on this rank's device. Its values are not a number, if its dtype has that."""
+    made = torch.empty_like(tensor, device=context.device())
+    return made.fill_(float("nan")) if made.is_floating_point() else made.zero_()
+
+
+def _tensors(module: nn.Module) -> list[torch.Tensor]:
+    """Return the parameters and buffers of a module itself."""
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]

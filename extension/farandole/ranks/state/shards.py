@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -29,8 +29,9 @@ class Shard:
         return self.local.dtype
 
     @classmethod
-    def of(cls, tensor: DTensor, local: torch.Tensor) -> Shard:
-        """Return this rank's part of ``tensor``, whose values are in ``local``."""
+    def of(cls, tensor: DTensor, copied: Callable[[torch.Tensor], torch.Tensor]) -> Shard:
+        """Return this rank's part of ``tensor``, which ``copied`` has copied to the CPU."""
+        local = copied(tensor.to_local().detach())
         return cls(local, tensor.shape, tensor.stride(), tensor.device_mesh, tensor.placements)
 
     def restored(self) -> DTensor:
@@ -50,12 +51,12 @@ class Shard:
         # `DTensor.from_local` would copy the part to the GPU.
         meta = TensorMeta(self.shape, self.stride, self.dtype)
         spec = DTensorSpec(self.mesh, tuple(self.placements), tensor_meta=meta)
-        return DTensor(self.local, spec, requires_grad=False)  # type: ignore[call-arg, abstract]
+        return DTensor(self.local, spec, requires_grad=False)  # type: ignore[no-untyped-call]
 
 
-def is_shard(tensor: torch.Tensor) -> bool:
+def is_shard(tensor: Any) -> TypeGuard[DTensor]:
     """Return whether a mesh shards a tensor. Importing its class, DTensor, would take a second."""
-    return hasattr(tensor, "placements")
+    return isinstance(tensor, torch.Tensor) and hasattr(tensor, "placements")
 
 
 def is_sharded(part: Any) -> bool:

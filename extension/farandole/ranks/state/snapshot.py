@@ -79,8 +79,8 @@ class Snapshots:
 
 def copied(value: Any, kept: Any = None) -> Any:
     """Return a copy of a nested state. Tensors of the earlier copy ``kept`` are reused if shape and dtype match."""
-    if isinstance(value, torch.Tensor) and is_shard(value):
-        return Shard.of(value, _tensor_copied(value.detach().to_local(), getattr(kept, "local", None)))
+    if is_shard(value):
+        return Shard.of(value, lambda local: _tensor_copied(local, getattr(kept, "local", None)))
     if isinstance(value, torch.Tensor):
         return _tensor_copied(value.detach(), kept)
     if isinstance(value, dict):

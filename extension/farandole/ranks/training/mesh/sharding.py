@@ -66,7 +66,7 @@ def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn
     if shape.tensor > 1:
         parallelize(model, mesh["tensor"], sharding.plan, materialize)
     for block in blocks if sharding.recompute else ():
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     shard = partial(fully_shard, mesh=_sharded(mesh, shape), **_policies(sharding))
     for unit in (*blocks, model):
         # Only this unit is whole on the rank now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,8 +26,12 @@ class OutputWeight:
             self._hook.remove()
             self._hook = None
         if weight != 1:
-            scale = lambda tensor: _Scaled.apply(tensor, weight) if tensor.requires_grad else tensor  # noqa: E731
+            scale = partial(_scaled, weight=weight)
             self._hook = self._model.register_forward_hook(lambda *args: tree_map_only(torch.Tensor, scale, args[-1]))
+
+
+def _scaled(tensor: torch.Tensor, weight: float) -> torch.Tensor:
+    return _Scaled.apply(tensor, weight) if tensor.requires_grad else tensor  # type: ignore[no-untyped-call]
 
 
 class _Scaled(torch.autograd.Function):

@@ -191,7 +191,7 @@ def _swap_for_a_folder(path: Path) -> None:
 def _use_a_missing_module(place: Path) -> None:
     (place / "outline.pickle").write_bytes(b"cno_such_module\nThing\n.")
     manifest = json.loads((place / "manifest.json").read_text())
-    manifest["files"]["outline.pickle"] = files._described(place / "outline.pickle")
+    manifest["files"]["outline.pickle"] = files.described(place / "outline.pickle")
     (place / "manifest.json").write_text(json.dumps(manifest))
 
 

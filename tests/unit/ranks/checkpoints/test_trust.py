@@ -50,9 +50,9 @@ def _set_a_trap(path: Path) -> None:
     """Replace the outline with a malicious outline and update its checksum, as an attacker would."""
     outline = path / files.OUTLINE
     manifest = (path / "manifest.json").read_text()
-    before = files._described(outline)
+    before = files.described(outline)
     outline.write_bytes(pickle.dumps(Trap()))
-    after = files._described(outline)
+    after = files.described(outline)
     manifest = manifest.replace(before["sha256"], after["sha256"])
     (path / "manifest.json").write_text(manifest.replace(f'"bytes": {before["bytes"]}', f'"bytes": {after["bytes"]}'))
 

@@ -42,7 +42,7 @@ def checkpoint(
     Call this function once, on all ranks, before the training loop.
 
     - Rank 0 writes the checkpoints at ``state.commit()``, in a background thread. All ranks must commit at the same
-      steps.
+      steps. If a mesh shards the model, each rank writes its part, so that all of them need the same folder.
     - A resumed run may have a different number of ranks. It continues with the saved model, optimizer, position in the
       data and random numbers. Additional ranks are seeded from the saved seed. After a resume in the middle of an
       epoch, the random numbers that a DataLoader's worker processes draw are different.
@@ -78,7 +78,7 @@ def checkpoint(
 
 
 class Checkpoints:
-    """The checkpoints of one state. Rank 0 writes them one at a time, in a background thread.
+    """The checkpoints of one state. Rank 0, or all ranks of a mesh, write them one at a time, in a background thread.
 
     Attributes:
         folder (Path): the folder that contains the checkpoints.
@@ -97,6 +97,7 @@ class Checkpoints:
         self._tidied = False
         # On each rank, a thread writes its part of a sharded state.
         self._group = sharded.background_group() if state.is_sharded and context.size() > 1 else None
+        self._leads = self._group is None or context.rank() == 0
         state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
@@ -191,25 +192,29 @@ class Checkpoints:
 
         This is a collective, so it must run in the main thread, at a commit that all ranks agree on.
         """
-        due = (self._schedule.due(state.commits) or force) and not self._is_slow()
-        own = (due, self._schedule.next_decision(state.commits), state.last.state["rng"])
+        due = self._schedule.due(state.commits) or force
+        own = (due, self._is_writing, self._schedule.next_decision(state.commits), state.last.state["rng"])
         answers = [pickle.loads(answer) for answer in collectives.gather_bytes(pickle.dumps(own))]
-        due, state.extras[NEXT_DECISION], _ = answers[0]
-        return [answer[2] for answer in answers] if due else None
+        due, _, state.extras[NEXT_DECISION], _ = answers[0]
+        # A thread of another rank may end a moment after that of rank 0.
+        if due and any(answer[1] for answer in answers):
+            self._notice_slowness()
+            return None
+        return [answer[3] for answer in answers] if due else None
 
-    def _is_slow(self) -> bool:
-        slow = self._writer is not None and self._writer.is_alive()
-        if slow and not self._slow_noticed:
+    @property
+    def _is_writing(self) -> bool:
+        return self._writer is not None and self._writer.is_alive()
+
+    def _notice_slowness(self) -> None:
+        if context.rank() == 0 and not self._slow_noticed:
             self._slow_noticed = True
             text = f"{self.folder} is slow: a checkpoint is skipped while the previous one is still being written"
             run.notice(text, warning=True)
-        return slow
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
         if context.rank() != 0 and self._group is None:
             return
-        # Another rank may still be reporting the end of the last checkpoint to rank 0.
-        self.wait()
         snapshot = state.last
         snapshot.acquire()
         kept = {name: part for name, part in snapshot.state.items() if name != "rng"}
@@ -234,10 +239,10 @@ class Checkpoints:
                 self._tidy()
                 files.write(self.folder, content)
             self._failure_noticed = False
-            if context.rank() == 0:
+            if self._leads:
                 files.retain(self.folder, self._keep)
         except OSError as exc:
-            if context.rank() == 0:
+            if self._leads:
                 self._notice_failure(content.step, exc)
 
     def _tidy(self) -> None:

@@ -70,9 +70,10 @@ def write(folder: Path, content: Content) -> Path:
     try:
         tensors: dict[str, torch.Tensor] = {}
         outline = split(content.state, tensors)
+        write_outline(new, content, outline)
         if tensors:
             store(new, tensors)
-        return complete(new, content, outline, {path.name: described(path) for path in new.iterdir()})
+        return complete(new, content, {path.name: described(path) for path in new.iterdir()})
     except OSError:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -91,17 +92,16 @@ def temporary(folder: Path, step: int) -> Path:
     return folder / f".{CHECKPOINT_PREFIX}{step}.new"
 
 
-def complete(new: Path, content: Content, outline: Any, files: dict[str, dict[str, Any]]) -> Path:
-    """Write the rest of a checkpoint whose tensors are written, publish it, and return its path.
+def write_outline(new: Path, content: Content, outline: Any) -> None:
+    """Write the outline of a state, from `farandole.ranks.state.nested.split`. It is the first file of a checkpoint.
 
-    Args:
-        new: the temporary folder.
-        content: what is stored.
-        outline: the outline of its state, from `farandole.ranks.state.nested.split`.
-        files: the descriptions of the files with tensors, by name.
+    A state that cannot be pickled then costs no time for its tensors.
     """
     _write_file(new / OUTLINE, _pickled({"state": outline, "rngs": content.rngs, "seed": content.seed}))
-    files = dict(sorted({**files, OUTLINE: described(new / OUTLINE)}.items()))
+
+
+def complete(new: Path, content: Content, files: dict[str, dict[str, Any]]) -> Path:
+    """Write the manifest of a checkpoint, whose ``files`` are described by name, publish it, and return its path."""
     manifest = {
         "format": FORMAT,
         "step": content.step,
@@ -110,7 +110,7 @@ def complete(new: Path, content: Content, outline: Any, files: dict[str, dict[st
         "run": content.run,
         "commits": content.state.get("commits", 0),
         "bytes": sum(file["bytes"] for file in files.values()),
-        "files": files,
+        "files": dict(sorted(files.items())),
     }
     _write_file(new / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
     for path in (new, *new.iterdir()):
@@ -153,6 +153,8 @@ def read_outline(path: Path, *, verify: bool = True) -> Content:
     except OSError as exc:
         raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
     manifest = _verified(path) if verify else _manifest(path)
+    if not manifest:
+        raise DamagedError(f"{CHECKPOINT_MANIFEST} is missing")
     outline = _unpickled(path / OUTLINE)
     return Content(
         step=manifest["step"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,22 +15,19 @@ from farandole.ranks import context
 from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content
 from farandole.ranks.state.nested import Place, join, split
+from farandole.ranks.state.parts import unwrapped
 from farandole.ranks.state.shards import is_shard
 from farandole.ranks.state.state import State
 from farandole.ranks.world import world
 
-_groups: dict[int, Any] = {}
-"""The group of the current world whose collectives run in background threads, by the number of worlds left before."""
-
 
 def background_group() -> Any:
-    """Return a group of all ranks for collectives of one background thread. All ranks must call this together."""
-    number = world.current().times_left
-    if number not in _groups:
-        _groups.clear()
-        with world.current().connecting():
-            _groups[number] = dist.new_group(backend="gloo")
-    return _groups[number]
+    """Return a new group of all ranks for the collectives of one background thread. All ranks must call this together.
+
+    Threads with a group in common would mix up their collectives.
+    """
+    with world.current().connecting():
+        return dist.new_group(backend="gloo")
 
 
 def write(folder: Path, content: Content, group: Any, *, before: Callable[[], None]) -> None:
@@ -39,21 +37,30 @@ def write(folder: Path, content: Content, group: Any, *, before: Callable[[], No
     """
     tensors: dict[str, torch.Tensor] = {}
     outline, new = split(content.state, tensors), files.temporary(folder, content.step)
+    if context.rank() != 0:
+        # Of tensors that are whole on all ranks, those of rank 0 count.
+        tensors = {key: tensor for key, tensor in tensors.items() if is_shard(tensor)}
 
     def begin() -> None:
         before()
         files.begin(folder, content.step)
+        files.write_outline(new, content, outline)
+
+    def find() -> None:
+        if not new.is_dir():
+            raise OSError(errno.ENOENT, "the ranks do not share this folder; pass the `folder` of a shared file system")
 
     def describe() -> dict[str, Any]:
         return {path.name: files.described(path) for path in new.glob(f"__{context.rank()}_*")}
 
     try:
         _together(begin if context.rank() == 0 else None, group)
+        _together(find, group)
         files.store(new, tensors, group)
         found = {name: one for own in _together(describe, group) for name, one in own.items()}
         if context.rank() == 0:
-            metadata = {path.name: files.described(path) for path in new.iterdir() if path.name not in found}
-            files.complete(new, content, outline, found | metadata)
+            others = {path.name: files.described(path) for path in new.iterdir() if path.name not in found}
+            files.complete(new, content, found | others)
     except OSError:
         if context.rank() == 0:
             shutil.rmtree(new, ignore_errors=True)
@@ -82,7 +89,8 @@ def read(path: Path, content: Content, state: State) -> Content:
 
 def _add_parts(outline: dict[str, Any], state: State, tensors: dict[str, torch.Tensor]) -> None:
     """Add an empty tensor for each place of a parameter, or of an optimizer's state of one, that a mesh shards."""
-    for name, part in state.parts.items():
+    for name, wrapped in state.parts.items():
+        part = unwrapped(wrapped)
         stored = outline.get(name, {})
         if isinstance(part, torch.optim.Optimizer):
             parameters = [parameter for group in part.param_groups for parameter in group["params"]]
@@ -100,12 +108,14 @@ def _add(place: Any, like: Any, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _together(work: Callable[[], Any] | None, group: Any) -> list[Any]:
-    """Do some work and return the results of all ranks. Raises OSError on all ranks if one of them does."""
+    """Do some work and return the results of all ranks. Raises OSError on all ranks if one of them fails."""
     own: Any = None
     try:
         own = work() if work is not None else None
     except OSError as exc:
         own = OSError(exc.errno, exc.strerror or str(exc))
+    except Exception as exc:  # noqa: BLE001 - the other ranks must not wait for this one
+        own = OSError(0, f"{type(exc).__name__}: {exc}")
     found: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(found, own, group=group)
     for result in found:

@@ -131,8 +131,10 @@ class State:
     def sync(self, root: int = 0) -> None:
         """Copy the state of rank ``root``, except its random states, to all ranks. All ranks must call this method.
 
-        Afterwards, `restore` returns to this state.
+        Afterwards, `restore` returns to this state. Raises UsageError if a mesh shards the state.
         """
+        if self.is_sharded:
+            raise UsageError("fd.state: a mesh shards this state, so no rank has a state that the others could copy.")
         own = self.state_dict()
         del own["rng"]
         found = broadcast_state(own, root)

@@ -7,12 +7,15 @@ torch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import UsageError
 from farandole.ranks.training.sync import modes
 from farandole.ranks.training.sync.modes import Sync
+
+if TYPE_CHECKING:
+    import torch
 
 BATCH_SIZES = ("global", "per_rank")
 
@@ -27,7 +30,11 @@ def prepare(
     find_unused_parameters: bool = False,
     sync: Sync | str = "step",
     mesh: Mapping[str, int] | None = None,
-    **sharding: Any,
+    wrap: Sequence[type] | None = None,
+    plan: Mapping[str, Any] | None = None,
+    precision: torch.dtype | None = None,
+    recompute: bool = False,
+    offload: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Return the model, optimizer and loader, prepared for this rank. Each may be None.
 
@@ -58,15 +65,16 @@ def prepare(
         mesh (dict, optional): the number of ranks in each dimension, for a model that does not fit on one rank. Ranks
             along ``"shard"`` share parameters, gradients and optimizer state, those along ``"tensor"`` share the
             computation of each layer, and those along ``"data"`` have copies. One dimension may be -1. Needs torch.
-        **sharding: how a mesh shards the model:
-
-            - ``wrap``: classes of the modules whose parameters are gathered together, e.g. ``[Block]``. By default,
-              the members of ``nn.ModuleList`` and ``nn.Sequential``.
-            - ``plan``: the style of each module along ``"tensor"``, as for torch's ``parallelize_module``. Without
-              it, the linear layers of torch's transformer layers are split.
-            - ``precision``: the dtype of computations, e.g. ``torch.bfloat16``. Parameters keep theirs.
-            - ``recompute``: whether the activations of each wrapped module are computed again in the backward pass.
-            - ``offload``: whether parameters and optimizer state are in the memory of the CPU instead of the GPU.
+        wrap (list, optional): with a mesh, the classes of the modules whose parameters are gathered together, e.g.
+            ``[Block]``. By default, the members of ``nn.ModuleList`` and ``nn.Sequential``.
+        plan (dict, optional): with a mesh, the style of each module along ``"tensor"``, as for torch's
+            ``parallelize_module``. Without it, the linear layers of torch's transformer layers are split.
+        precision (torch.dtype, optional): with a mesh, the dtype of computations, e.g. ``torch.bfloat16``. Parameters
+            keep theirs.
+        recompute (bool): with a mesh, whether the activations of each wrapped module are computed again in the backward
+            pass.
+        offload (bool): with a mesh, whether parameters and optimizer state are in the memory of the CPU instead of the
+            GPU.
 
     Returns:
         tuple: (model, optimizer, loader).
@@ -87,12 +95,22 @@ def prepare(
         from farandole.ranks.training.mesh import prepared
 
         return prepared.prepare(
-            model, optimizer, loader, mesh=mesh, sync=mode, per_rank=batch_size == "per_rank", seed=seed, **sharding
+            model,
+            optimizer,
+            loader,
+            mesh=mesh,
+            sync=mode,
+            per_rank=batch_size == "per_rank",
+            seed=seed,
+            wrap=wrap,
+            plan=plan,
+            precision=precision,
+            recompute=recompute,
+            offload=offload,
         )
-    if sharding:
-        raise UsageError(
-            f"fd.prepare: {next(iter(sharding))} is for models that a mesh shards; give mesh={{...}}, too."
-        )
+    given = {"wrap": wrap, "plan": plan, "precision": precision, "recompute": recompute, "offload": offload}
+    if alone := [name for name, value in given.items() if value]:
+        raise UsageError(f"fd.prepare: {alone[0]} is for models that a mesh shards; give mesh={{...}}, too.")
     weight = None
     if model is not None:
         model, optimizer = parallel.distribute(

@@ -11,6 +11,9 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
 from farandole.ranks.world import collectives
 
+RESETS = ("reset_parameters", "_reset_parameters")
+"""The methods that set parameters. ``torch.nn.MultiheadAttention`` has the second one."""
+
 
 def deferred() -> AbstractContextManager[object]:
     """Make the models in a ``with`` block without memory, for models that are larger than the memory of a rank.
@@ -33,6 +36,11 @@ def deferred() -> AbstractContextManager[object]:
     return torch.device("meta")
 
 
+def broadcast_seed() -> int:
+    """Return rank 0's seed of torch on all ranks."""
+    return int.from_bytes(collectives.broadcast_bytes(torch.initial_seed().to_bytes(8, "big"), root=0), "big")
+
+
 class Materializer:
     """Gives memory and first values to the modules of one model, one after another.
 
@@ -44,8 +52,7 @@ class Materializer:
         self._modules = {module: (number, name) for number, (name, module) in enumerate(model.named_modules())}
         self.needed = any(tensor.is_meta for module in self._modules for tensor in _tensors(module))
         """Whether the model was made without memory."""
-        seed = torch.initial_seed().to_bytes(8, "big")
-        self._seed = int.from_bytes(collectives.broadcast_bytes(seed, root=0), "big") if self.needed else 0
+        self._seed = broadcast_seed() if self.needed else 0
         self._made: dict[int, nn.Parameter] = {}
         """The parameters that have memory, by the id of the parameter without it, which modules may share."""
         self._meta: list[nn.Parameter] = []
@@ -77,12 +84,14 @@ class Materializer:
             if buffer is not None and buffer.is_meta:
                 module._buffers[key] = _unset(buffer)
         values = [parameter.detach().clone() for parameter in shared]
-        if callable(reset := getattr(module, "reset_parameters", None)):
-            reset()
+        before = {id(tensor): tensor._version for tensor in _tensors(module)}
+        for method in RESETS:
+            if callable(reset := getattr(module, method, None)):
+                reset()
         for parameter, value in zip(shared, values, strict=True):
             # As without `deferred`, the module that has it first sets the values of a shared parameter.
             parameter.detach().copy_(value)
-        if any(tensor.is_floating_point() and bool(tensor.isnan().any()) for tensor in _tensors(module)):
+        if any(_is_unset(tensor, before.get(id(tensor))) for tensor in _tensors(module)):
             raise UsageError(
                 f"fd.deferred: {type(module).__name__} {name!r} does not set all of its parameters and buffers in "
                 "reset_parameters(); define that method so that it sets them, or make the model without fd.deferred."
@@ -93,6 +102,13 @@ def _unset(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor with memory on this rank's device. Its values are not a number, if its dtype has that."""
     made = torch.empty_like(tensor, device=context.device())
     return made.fill_(float("nan")) if made.is_floating_point() else made.zero_()
+
+
+def _is_unset(tensor: torch.Tensor, version: int | None) -> bool:
+    """Return whether a tensor, which had this version before, may still have no values."""
+    if tensor.is_floating_point():
+        return bool(tensor.isnan().any())
+    return tensor._version == version
 
 
 def _tensors(module: nn.Module) -> list[torch.Tensor]:

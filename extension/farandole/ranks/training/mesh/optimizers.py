@@ -6,9 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from farandole.exceptions import UsageError
+
+
+def check(optimizer: Any, model: nn.Module) -> None:
+    """Raise UsageError if an optimizer has a parameter that is not the model's."""
+    own = set(map(id, model.parameters()))
+    if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise UsageError(
+            "fd.prepare: the optimizer has parameters that are not the model's; a mesh shards the parameters of one "
+            "model, so create the optimizer from model.parameters()."
+        )
 
 
 def moved(optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> None:
@@ -18,20 +29,12 @@ def moved(optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str
         optimizer (torch.optim.Optimizer): the optimizer, with parameters of ``before``.
         before: the model's parameters by name before it was sharded.
         after: the parameters of the same names afterwards.
-
-    Raises:
-        UsageError: the optimizer has a parameter that is not the model's.
     """
     replaced = {id(parameter): after[name] for name, parameter in before.items()}
-    owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if any(id(parameter) not in replaced for parameter in owned):
-        raise UsageError(
-            "fd.prepare: the optimizer has parameters that are not the model's; a mesh shards the parameters of one "
-            "model, so create the optimizer from model.parameters()."
-        )
     states = {replaced[id(parameter)]: state for parameter, state in optimizer.state.items()}
     for group in optimizer.param_groups:
-        group["params"] = [replaced[id(parameter)] for parameter in group["params"]]
+        # Some optimizers, such as LBFGS, keep this list.
+        group["params"][:] = [replaced[id(parameter)] for parameter in group["params"]]
         if len({parameter.device_mesh for parameter in group["params"] if isinstance(parameter, DTensor)}) > 1:
             # torch's loops over lists of tensors need one mesh.
             group["foreach"] = False

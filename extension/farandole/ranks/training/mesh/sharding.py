@@ -15,13 +15,13 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.utils.checkpoint import checkpoint
 
 from farandole.exceptions import UsageError
-from farandole.ranks import context
+from farandole.ranks import context, rng
 from farandole.ranks.training import parallel
-from farandole.ranks.training.mesh.deferred import Materializer
-from farandole.ranks.training.mesh.optimizers import moved
+from farandole.ranks.training.mesh import optimizers
+from farandole.ranks.training.mesh.deferred import Materializer, broadcast_seed
 from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, parallelize
-from farandole.ranks.training.mesh.units import units
+from farandole.ranks.training.mesh.units import check_ties, units
 from farandole.ranks.world import world
 
 
@@ -46,23 +46,35 @@ def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn
         UsageError: the ranks have different models, or the model cannot be sharded in this way.
     """
     shape = sharding.shape
+    if optimizer is not None:
+        optimizers.check(optimizer, model)
     if isinstance(model, FSDPModule):
         _check_again(model, shape)
         return model, optimizer
     blocks, materialize = units(model, sharding.wrap), Materializer(model)
+    check_ties(model, blocks)
     if not materialize.needed:
         model.to(context.device())
     before = dict(model.named_parameters())
     if context.size() == 1:
         materialize(model)
-        if optimizer is not None:
-            moved(optimizer, before, dict(model.named_parameters()))
-        return model, optimizer
+    else:
+        _start_alike(model, optimizer)
+        _shard(model, sharding, blocks, materialize)
+    if optimizer is not None:
+        optimizers.moved(optimizer, before, dict(model.named_parameters()))
+    return model, optimizer
+
+
+def _start_alike(model: nn.Module, optimizer: Any) -> None:
     parallel.check_same_model(model)
     parallel.broadcast_model(model, "torch")
     if optimizer is not None:
         parallel.broadcast_optimizer(optimizer)
-    mesh = device_mesh(shape)
+
+
+def _shard(model: nn.Module, sharding: Sharding, blocks: Sequence[nn.Module], materialize: Materializer) -> None:
+    shape, mesh = sharding.shape, device_mesh(sharding.shape)
     if shape.tensor > 1:
         parallelize(model, mesh["tensor"], sharding.plan, materialize)
     for block in blocks if sharding.recompute else ():
@@ -73,9 +85,9 @@ def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn
         materialize(unit)
         shard(unit)
     _homes[model] = _key(shape)
-    if optimizer is not None:
-        moved(optimizer, before, dict(model.named_parameters()))
-    return model, optimizer
+    if shape.tensor > 1:
+        # Ranks with the same samples need the same random numbers, for example for dropout.
+        rng.seed(broadcast_seed(), shape.place()[0])
 
 
 def device_mesh(shape: MeshShape) -> DeviceMesh:
@@ -102,8 +114,8 @@ def _check_again(model: nn.Module, shape: MeshShape) -> None:
     """Raise UsageError if a sharded model belongs to another mesh or to a world that the ranks have left."""
     if _homes.get(model) != _key(shape):
         raise UsageError(
-            "fd.prepare: the model is sharded over another mesh, or over ranks of which one is lost; create the model "
-            f"again before fd.prepare with the mesh {shape}."
+            "fd.prepare: the model is sharded over another mesh, or a cell has failed, was interrupted or lost a rank "
+            f"since; create the model again before fd.prepare with the mesh {shape}, and continue with fd.checkpoint."
         )
 
 

@@ -36,10 +36,25 @@ def units(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> list[nn.M
     return [module for module in reversed(found) if _count(module)]
 
 
+def check_ties(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    """Raise UsageError if a parameter belongs to two units, whose shares of it would no longer be the same."""
+    homes: dict[int, tuple[nn.Module, str]] = {}
+    inside = {module: block for block in reversed(blocks) for module in block.modules()}
+    for place, module in model.named_modules():
+        for name, parameter in module.named_parameters(place, recurse=False):
+            unit = inside.get(module, model)
+            first, where = homes.setdefault(id(parameter), (unit, name))
+            if first is not unit:
+                raise UsageError(
+                    f"fd.prepare: {where} and {name} are one parameter in two units, which cannot share it; give "
+                    "wrap=[...] with classes of modules that contain neither or both of them."
+                )
+
+
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the outermost members of lists and sequences of modules that have parameters."""
     for child in module.children():
-        if isinstance(module, nn.ModuleList | nn.Sequential) and not isinstance(child, nn.ModuleList):
+        if isinstance(module, nn.ModuleList | nn.Sequential) and not isinstance(child, nn.ModuleList | nn.ModuleDict):
             yield child
         else:
             yield from _blocks(child)

@@ -66,3 +66,23 @@ def test_a_module_that_does_not_set_its_parameters_is_named():
         UsageError, match=r"Module 'inner' does not set all of its parameters and buffers in reset_para"
     ):
         prepared(1, Own)
+
+
+def test_the_layers_of_torchs_transformers_set_their_parameters():
+    model = prepared(1, lambda: nn.TransformerEncoderLayer(8, 2))
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+class Mask(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2))
+        self.register_buffer("mask", torch.ones(2, dtype=torch.bool))
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.weight)
+
+
+def test_a_mask_that_is_not_set_is_named():
+    with pytest.raises(UsageError, match="Mask '' does not set all of its parameters and buffers"):
+        prepared(1, Mask)

@@ -20,7 +20,7 @@ def test_one_rank_needs_no_shards():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"wrapp": [nn.Linear]}, "fd.prepare has no argument 'wrapp'. Did you mean 'wrap'?"),
+        ({"precision": "bf16"}, "precision is 'bf16'; it must be a dtype, such as torch.bfloat16"),
         ({"sync": "compressed"}, "fd.sync.compressed needs the whole model on each rank; leave out sync or the mesh"),
         ({"wrap": [nn.Conv2d]}, "wrap names Conv2d"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 from farandole.exceptions import UsageError
-from farandole.ranks.training.mesh.units import units
+from farandole.ranks.training.mesh.units import check_ties, units
 from torch import nn
 
 
@@ -43,3 +43,11 @@ def test_given_classes_are_units_with_the_innermost_first():
 def test_classes_without_modules_are_named(wrap, message):
     with pytest.raises(UsageError, match=message):
         units(Model(), wrap)
+
+
+def test_a_parameter_in_two_units_is_named():
+    model = nn.Sequential(nn.Embedding(30, 20), nn.Linear(20, 20), nn.Linear(20, 30))
+    model[2].weight = model[0].weight
+    with pytest.raises(UsageError, match="0.weight and 2.weight are one parameter in two units"):
+        check_ties(model, units(model, None))
+    check_ties(model, [model[1]])

@@ -22,11 +22,18 @@ MESHES = {
     "shard-tensor": {"shard": 2, "tensor": 2},
     "deferred-shard": {"shard": 4},
     "deferred-shard-tensor": {"shard": 2, "tensor": 2},
+    "recompute-shard": {"shard": 4},
+    "recompute-tensor": {"tensor": 4},
+    "compile-shard": {"shard": 4},
 }
 KINDS = [("sgd", "float32"), ("sgd", "float64"), ("adam", "float64")]
-QUICK = [("shard", *KINDS[1]), ("deferred-shard-tensor", *KINDS[2])]
+LOW_PRECISION = ("sgd", "bfloat16")
+QUICK = [("recompute-shard", *KINDS[1]), ("deferred-shard-tensor", *KINDS[2]), ("shard", *LOW_PRECISION)]
 """The cases of each change. A case is a mesh, an optimizer and a dtype."""
-CASES = [(mesh, *kind) for mesh in MESHES for kind in KINDS]
+CASES = [
+    *((mesh, *kind) for mesh in MESHES for kind in KINDS),
+    *((mesh, *LOW_PRECISION) for mesh in ("data-shard", "shard-tensor")),
+]
 
 
 class Scale(nn.Module):
@@ -82,14 +89,16 @@ def plan() -> dict[str, Any]:
 
 
 def train(mesh: str, name: str, dtype: str) -> dict[str, Any]:
-    how: dict[str, Any] = {"mesh": MESHES[mesh]} if fd.size() > 1 else {}
+    how: dict[str, Any] = {"mesh": MESHES[mesh], "recompute": mesh.startswith("recompute")} if fd.size() > 1 else {}
     if how and "tensor" in mesh:
         how["plan"] = plan()
     torch.manual_seed(fd.rank())  # only fd.prepare makes the ranks equal
-    deferred = mesh.startswith("deferred")
+    deferred, low = mesh.startswith("deferred"), dtype == "bfloat16"
     with fd.deferred() if deferred else nullcontext():
-        model = Model().to(getattr(torch, dtype))
-    if deferred and not how:
+        model = Model().to(torch.float32 if low else getattr(torch, dtype))
+    if low:
+        how["precision"] = torch.bfloat16
+    if (deferred or low) and fd.size() == 1:
         how["mesh"] = {"shard": 1}
     kind, options = {"sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), "adam": (torch.optim.Adam, {"lr": 0.01})}[
         name
@@ -103,11 +112,12 @@ def train(mesh: str, name: str, dtype: str) -> dict[str, Any]:
     # The last batch has 6 samples, so that the shares of four ranks are uneven.
     loader = DataLoader(TensorDataset(samples), batch_size=16, shuffle=True)
     model, optimizer, loader = fd.prepare(model, optimizer, loader, **how)
+    forward = torch.compile(model, backend="aot_eager") if mesh.startswith("compile") and fd.size() > 1 else model
     losses = []
     while len(losses) < STEPS:
         for (batch,) in loader:
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+            loss = nn.functional.cross_entropy(forward(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
             loss.backward()
             norm = fd.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.release
 
 CLOSE = 1e-9
 WRITERS = [{"shard": 4}, {"shard": 2, "tensor": 2}]
-READERS = [{"shard": 3}, None, {"shard": 2}, {"data": 2, "shard": 2}]
+READERS = [{"shard": 3}, None, {"shard": 2}, {"data": 2, "shard": 2}, {"tensor": 2}]
 
 
 def trained(folder: Path, mesh: dict[str, int] | None, *, resume: Path | None = None, last: int) -> Path:

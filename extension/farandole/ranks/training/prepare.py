@@ -46,7 +46,8 @@ def prepare(
     - The loader yields this rank's share of each batch, on the rank's device. If it shuffles, each epoch has a new
       order, which is the same on all ranks.
     - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may
-      get one batch fewer than others.
+      get one batch fewer than others. Without a model, too, it follows the mesh of the model that was prepared last:
+      ranks along ``"tensor"`` get the same samples, and those along ``"shard"`` the same number of batches.
 
     Args:
         model (torch.nn.Module, optional): the model.
@@ -68,7 +69,8 @@ def prepare(
         wrap (list, optional): with a mesh, the classes of the modules whose parameters are gathered together, e.g.
             ``[Block]``. By default, the members of ``nn.ModuleList`` and ``nn.Sequential``.
         plan (dict, optional): with a mesh, the style of each module along ``"tensor"``, as for torch's
-            ``parallelize_module``. Without it, the linear layers of torch's transformer layers are split.
+            ``parallelize_module``. Without it, the linear layers of torch's transformer layers are split, and those
+            that a model of Hugging Face names in its own plan.
         precision (torch.dtype, optional): with a mesh, the dtype of computations, e.g. ``torch.bfloat16``. Parameters
             keep theirs.
         recompute (bool): with a mesh, whether the activations of each wrapped module are computed again in the backward
@@ -83,6 +85,8 @@ def prepare(
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
     from farandole.ranks.training import arguments, iterable, parallel
+    from farandole.ranks.training.mesh import shape
+    from farandole.ranks.training.shard import place_in_world
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
@@ -111,6 +115,7 @@ def prepare(
     given = {"wrap": wrap, "plan": plan, "precision": precision, "recompute": recompute, "offload": offload}
     if alone := [name for name, value in given.items() if value]:
         raise UsageError(f"fd.prepare: {alone[0]} is for models that a mesh shards; give mesh={{...}}, too.")
+    arguments.check_whole(model)
     weight = None
     if model is not None:
         model, optimizer = parallel.distribute(
@@ -118,6 +123,9 @@ def prepare(
         )
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
+    if optimizer is not None:
+        shape.current().set(None)
     if loader is not None:
-        loader = iterable.sharded(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight)
+        place = shape.current().place if model is None else place_in_world
+        loader = iterable.sharded(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight, place=place)
     return model, optimizer, loader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,8 +19,6 @@ from farandole.ranks.training.sync import attached
 Indices = list[Any]
 LoadedShare = tuple[float, int, Any]
 """The weight and the end of a `Share`, and its batch."""
-Place = Callable[[], tuple[int, int]]
-"""Returns which share of each batch this rank gets, and the number of shares."""
 LOADER_OPTIONS = (
     *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
     *("prefetch_factor", "persistent_workers"),
@@ -27,9 +26,32 @@ LOADER_OPTIONS = (
 """Options that a rank's DataLoader copies from the user's DataLoader."""
 
 
-def place_in_world() -> tuple[int, int]:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which share of each batch this rank gets."""
+
+    share: int
+    shares: int
+    """The number of shares of a batch."""
+    together: bool = False
+    """Whether a forward pass needs all ranks, so that each of them must get a share of each batch."""
+
+    def check(self, samples: int) -> None:
+        """Raise UsageError, on all ranks alike, if a batch for evaluation has too few samples for all of them."""
+        if self.together and samples < self.shares:
+            raise UsageError(
+                f"fd.prepare: a batch of the loader has {samples} sample{'s' * (samples > 1)} for {self.shares} ranks "
+                "of the mesh, and all of them need one; choose another batch_size, or drop_last=True."
+            )
+
+
+Placement = Callable[[], Place]
+"""Returns the place of this rank in the current world."""
+
+
+def place_in_world() -> Place:
     """Return the place of this rank in the world, in which each rank gets a share of its own."""
-    return context.rank(), context.size()
+    return Place(share=context.rank(), shares=context.size())
 
 
 class Weight(Protocol):
@@ -88,7 +110,7 @@ class ShardedLoader:
         seed: int = 0,
         per_rank: bool = False,
         weight: Weight | None = None,
-        place: Place = place_in_world,
+        place: Placement = place_in_world,
     ) -> None:
         if isinstance(loader, ShardedLoader):  # the cell was run before
             loader = loader.source
@@ -105,6 +127,8 @@ class ShardedLoader:
         self._place = place
         self._sampler = ShardSampler()
         self._loader = self._rebuilt()
+        if weight is None and place().together:
+            self._check_evaluation()
 
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next iteration. A restored position within that epoch is kept."""
@@ -125,7 +149,7 @@ class ShardedLoader:
         self._set_weight(1.0)
 
     def __len__(self) -> int:
-        if self._weight is None and self._place()[1] > 1:
+        if self._weight is None and self._place().shares > 1:
             return len(self._shares(self.epoch))
         whole, rest = divmod(len(self._batches()), self._merged)
         return whole + (rest > 0 and not self._drops_last())
@@ -181,18 +205,23 @@ class ShardedLoader:
         number generator, a restart in the middle of an epoch would change the user's random numbers.
         """
         self._sampler.shares = shares
-        with seeded(self._mixed(self.epoch, self._place()[0], self._used)):
+        with seeded(self._mixed(self.epoch, self._place().share, self._used)):
             return iter(self._loader)
 
     def _shares(self, epoch: int, used: int = 0) -> list[Share]:
-        rank, size = self._place()
-        shares = []
+        place, shares = self._place(), []
         for batch in self._global_batches(epoch, used):
             used += len(batch)
-            shares.append(Share(batch, rank, size, used))
+            shares.append(Share(batch, place.share, place.shares, used))
+            if self._weight is None:
+                place.check(len(batch))
         if self._weight is None:
             return [share for share in shares if share.weight]
         return shares
+
+    def _check_evaluation(self) -> None:
+        """Raise UsageError now, not after the training, if an evaluation would not get a share for each rank."""
+        self._shares(self.epoch)
 
     def _global_batches(self, epoch: int, used: int = 0) -> list[Indices]:
         """Return the epoch's batches after the first ``used`` samples. The order depends only on seed and epoch."""
@@ -211,7 +240,7 @@ class ShardedLoader:
 
     @property
     def _merged(self) -> int:
-        return self._place()[1] if self._per_rank else 1
+        return self._place().shares if self._per_rank else 1
 
     def _batches(self) -> Any:
         return self.source.batch_sampler

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from farandole.exceptions import UsageError
@@ -42,28 +44,35 @@ def broadcast_seed() -> int:
 
 
 class Materializer:
-    """Gives memory and first values to the modules of one model, one after another.
+    """Gives the modules of one model memory on this rank's device, and the same values on all ranks.
 
-    The random numbers depend on rank 0's seed and on the order of the modules, so that all ranks get the same values.
-    All ranks must create it together. It does nothing for a model that has memory.
+    - A parameter with memory is moved to the device, and gets rank 0's values.
+    - A parameter without memory gets its first values from random numbers. They depend on rank 0's seed and on the
+      order of the modules, so that all ranks get the same values.
+
+    All ranks must create it together, and call it for the same modules.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = {module: (number, name) for number, (name, module) in enumerate(model.named_modules())}
-        self.needed = any(tensor.is_meta for module in self._modules for tensor in _tensors(module))
-        """Whether the model was made without memory."""
-        self._seed = broadcast_seed() if self.needed else 0
+        needed = any(tensor.is_meta for module in self._modules for tensor in _tensors(module))
+        self._seed = broadcast_seed() if needed else 0
+        self._done: set[nn.Module] = set()
         self._made: dict[int, nn.Parameter] = {}
         """The parameters that have memory, by the id of the parameter without it, which modules may share."""
         self._meta: list[nn.Parameter] = []
 
     def __call__(self, module: nn.Module) -> None:
-        """Give memory to a module of the model and to all modules in it.
+        """Give memory to a module of the model and to all modules in it, except those that have it already.
 
         Raises:
             UsageError: a module has parameters or buffers that it does not set in ``reset_parameters()``.
         """
-        for own in module.modules() if self.needed else ():
+        for own in module.modules():
+            if own in self._done:
+                continue
+            self._done.add(own)
+            _move(tensor for tensor in _tensors(own) if not tensor.is_meta)
             number, name = self._modules[own]
             if any(tensor.is_meta for tensor in _tensors(own)):
                 with rng.seeded((self._seed + number) % 2**63):
@@ -96,6 +105,14 @@ class Materializer:
                 f"fd.deferred: {type(module).__name__} {name!r} does not set all of its parameters and buffers in "
                 "reset_parameters(); define that method so that it sets them, or make the model without fd.deferred."
             )
+
+
+def _move(tensors: Iterable[torch.Tensor]) -> None:
+    """Move tensors to this rank's device, and give them rank 0's values."""
+    for tensor in tensors:
+        tensor.data = tensor.data.to(context.device())
+        if context.size() > 1:
+            dist.broadcast(tensor.data, src=0)
 
 
 def _unset(tensor: torch.Tensor) -> torch.Tensor:

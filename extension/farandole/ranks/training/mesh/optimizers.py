@@ -44,8 +44,11 @@ def moved(optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str
 
 
 def _like(parameter: torch.Tensor, value: Any) -> Any:
-    """Return a value of an optimizer's state, sharded as its parameter if it has the same shape."""
-    if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
+    """Return a value of an optimizer's state. If it has the parameter's shape, it is sharded as the parameter."""
+    if not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
         return value
-    # All ranks have the whole value, so that nothing has to be sent.
-    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    if isinstance(parameter, DTensor):
+        # All ranks have the whole value, so that nothing has to be sent.
+        value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    # With `offload`, shares are on the CPU, although the mesh has GPUs.
+    return value.to(parameter.device)

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
 
 from farandole.exceptions import UsageError
 from farandole.ranks.training import iterable
-from farandole.ranks.training.mesh.shape import parsed
+from farandole.ranks.training.mesh.shape import current, parsed
 from farandole.ranks.training.mesh.sharding import Sharding, distribute
-from farandole.ranks.training.mesh.weight import OutputWeight
+from farandole.ranks.training.mesh.weight import output_weight
 from farandole.ranks.training.sync.modes import Sync
 
 
@@ -32,31 +31,24 @@ def prepare(
     Raises:
         UsageError: the mesh, another argument or the model is not suitable.
     """
-    precision = how["precision"]
-    if precision is not None and not isinstance(precision, torch.dtype):
-        raise UsageError(f"fd.prepare: precision is {precision!r}; it must be a dtype, such as torch.bfloat16.")
-    if sync.name != "step":
-        raise UsageError(
-            f"fd.prepare: fd.sync.{sync.name} needs the whole model on each rank; leave out sync or the mesh."
-        )
+    _check(sync, how["precision"])
     shape, weight = parsed(mesh), None
     if model is not None:
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
-        weight = OutputWeight(model) if optimizer is not None else None
+        weight = output_weight(model) if optimizer is not None else None
+        current().set(shape)
     if loader is not None:
-        if weight is None:
-            _refuse_uneven_evaluation(loader, shape.place()[1])
         loader = iterable.sharded(loader, seed=seed, per_rank=per_rank, weight=weight, place=shape.place)
     return model, optimizer, loader
 
 
-def _refuse_uneven_evaluation(loader: Any, shares: int) -> None:
-    """Raise UsageError if some ranks would get one batch fewer. Each forward pass is a collective of all ranks."""
-    size = getattr(loader, "batch_size", None)
-    if not size or getattr(loader, "drop_last", False) or isinstance(loader.dataset, IterableDataset):
-        return
-    if 0 < (last := len(loader.dataset) % size) < shares:
+def _check(sync: Sync, precision: Any) -> None:
+    if precision is not None and not (isinstance(precision, torch.dtype) and precision.is_floating_point):
         raise UsageError(
-            f"fd.prepare: the last batch has {last} samples for {shares} ranks of the mesh, and all of them need one; "
-            "choose another batch_size, or drop_last=True."
+            f"fd.prepare: precision is {precision!r}; it must be a dtype of floating-point numbers, such as "
+            "torch.bfloat16."
+        )
+    if sync.name != "step":
+        raise UsageError(
+            f"fd.prepare: fd.sync.{sync.name} needs the whole model on each rank; leave out sync or the mesh."
         )

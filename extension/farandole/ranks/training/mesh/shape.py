@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import Any
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
-from farandole.ranks.world import membership
+from farandole.ranks.training.shard import Place, place_in_world
+from farandole.ranks.world import membership, world
 from farandole.suggestions import did_you_mean
 
 DIMENSIONS = ("data", "shard", "tensor")
@@ -35,12 +37,37 @@ class MeshShape:
         """The number of ranks in each dimension, in the order of `DIMENSIONS`."""
         return (self.data, self.shard, self.tensor)
 
-    def place(self) -> tuple[int, int]:
-        """Return which share of each batch this rank gets, and the number of shares."""
-        return context.rank() // self.tensor, self.data * self.shard
+    def place(self) -> Place:
+        """Return the place of this rank. Ranks along ``tensor`` have the same place."""
+        # Only ranks along `shard` gather parameters from others that have another share.
+        return Place(share=context.rank() // self.tensor, shares=self.data * self.shard, together=self.shard > 1)
 
     def __str__(self) -> str:
         return str({name: size for name, size in zip(DIMENSIONS, self.sizes, strict=True) if size > 1} or {"data": 1})
+
+
+class CurrentMesh:
+    """The mesh of the model that was prepared last, for loaders that are prepared without a model and a mesh."""
+
+    def __init__(self) -> None:
+        self._shape: MeshShape | None = None
+        self._world = 0
+
+    def set(self, shape: MeshShape | None) -> None:
+        """Set the mesh in the current world. None stands for a model that each rank has as a whole."""
+        self._shape, self._world = shape, world.current().times_left
+
+    def place(self) -> Place:
+        """Return this rank's place in the mesh, or in the world if there is none."""
+        if self._shape is None or self._world != world.current().times_left:
+            return place_in_world()
+        return self._shape.place()
+
+
+@functools.cache
+def current() -> CurrentMesh:
+    """Return the `CurrentMesh` of this process."""
+    return CurrentMesh()
 
 
 def parsed(mesh: Any) -> MeshShape:
@@ -71,15 +98,16 @@ def parsed(mesh: Any) -> MeshShape:
 
 
 def _refuse_worlds_without_meshes() -> None:
-    if context.backend() == "horovod":
+    backend = context.backend()
+    if backend == "horovod" or (backend == "none" and context.size() > 1):
         raise UsageError(
-            "fd.prepare: a mesh needs the backend torch, and the ranks have horovod; use %%distributed_train --backend "
-            "torch, or start the cluster with --backend torch."
+            f"fd.prepare: a mesh needs the backend torch, and that of the ranks is {backend}; use %%distributed_train "
+            "--backend torch, or start the cluster with --backend torch."
         )
     if membership.current().active:
         raise UsageError(
-            "fd.prepare: an elastic run changes its number of ranks, which a mesh cannot follow; leave out --elastic, "
-            "or the mesh."
+            "fd.prepare: an elastic run continues without lost ranks, but with a mesh these have shares of the model; "
+            "leave out --elastic and continue with --resume after a lost rank, or leave out the mesh."
         )
 
 

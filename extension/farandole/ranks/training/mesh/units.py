@@ -24,9 +24,8 @@ def units(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> list[nn.M
     if wrap is None:
         least = LEAST_SHARE * _count(model)
         return [unit for unit in _blocks(model) if _count(unit) >= least]
-    for kind in wrap:
-        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-            raise UsageError(f"fd.prepare: wrap has {kind!r}; it must be a list of classes of modules, e.g. [Block].")
+    if not isinstance(wrap, list | tuple | set) or not all(map(_is_module_class, wrap)):
+        raise UsageError(f"fd.prepare: wrap is {wrap!r}; it must be a list of classes of modules, e.g. [Block].")
     found = [module for module in model.modules() if isinstance(module, tuple(wrap)) and module is not model]
     if missing := [kind for kind in wrap if not any(isinstance(module, kind) for module in found)]:
         raise UsageError(
@@ -34,6 +33,15 @@ def units(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> list[nn.M
             "pass the class of its repeated blocks."
         )
     return [module for module in reversed(found) if _count(module)]
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Raise UsageError if the model has a parameter without dimensions, which cannot be split."""
+    if scalars := [name for name, parameter in model.named_parameters() if parameter.ndim == 0]:
+        raise UsageError(
+            f"fd.prepare: the parameter {scalars[0]} has no dimension that a mesh could split; give it one, e.g. "
+            "nn.Parameter(torch.zeros(1))."
+        )
 
 
 def check_ties(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
@@ -49,6 +57,10 @@ def check_ties(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
                     f"fd.prepare: {where} and {name} are one parameter in two units, which cannot share it; give "
                     "wrap=[...] with classes of modules that contain neither or both of them."
                 )
+
+
+def _is_module_class(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, nn.Module)
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:

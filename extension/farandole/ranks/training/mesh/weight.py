@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from typing import Any
 
@@ -14,20 +15,33 @@ class OutputWeight:
     """Scales what flows back into a model if this rank's share of a batch is larger or smaller than the mean share.
 
     It is the `farandole.ranks.training.shard.Weight` of a sharded model: all gradients of the loss pass its output.
+    Use `output_weight` to get that of a model.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._hook: Any = None
+        self._weight = 1.0
+        # The hook stays registered, because torch.compile does not see hooks that come later.
+        model.register_forward_hook(self._scale)
 
     def set(self, weight: float) -> None:
         """Scale the gradients of the next forward passes by ``weight``."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-        if weight != 1:
-            scale = partial(_scaled, weight=weight)
-            self._hook = self._model.register_forward_hook(lambda *args: tree_map_only(torch.Tensor, scale, args[-1]))
+        self._weight = weight
+
+    def _scale(self, *call: Any) -> Any:
+        *_, output = call
+        return (
+            output if self._weight == 1 else tree_map_only(torch.Tensor, partial(_scaled, weight=self._weight), output)
+        )
+
+
+def output_weight(model: nn.Module) -> OutputWeight:
+    """Return the weight of this model. There is only one, so that cells that run again do not scale twice."""
+    if (weight := _weights.get(model)) is None:
+        weight = _weights[model] = OutputWeight(model)
+    return weight
+
+
+_weights: weakref.WeakKeyDictionary[nn.Module, OutputWeight] = weakref.WeakKeyDictionary()
 
 
 def _scaled(tensor: torch.Tensor, weight: float) -> torch.Tensor:

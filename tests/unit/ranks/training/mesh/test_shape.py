@@ -3,7 +3,9 @@
 import farandole as fd
 import pytest
 from farandole.exceptions import UsageError
-from farandole.ranks.training.mesh.shape import MeshShape, parsed
+from farandole.ranks.training.mesh.shape import CurrentMesh, MeshShape, parsed
+from farandole.ranks.training.shard import Place
+from farandole.ranks.world import world
 from torch import nn
 
 
@@ -39,7 +41,21 @@ def test_ranks_along_tensor_have_the_same_share(ranks):
     for rank in range(8):
         ranks(8, rank)
         places.append(MeshShape(data=2, shard=2, tensor=2).place())
-    assert places == [(index // 2, 4) for index in range(8)]
+    assert places == [Place(share=index // 2, shares=4, together=True) for index in range(8)]
+
+
+def test_loaders_without_a_mesh_follow_the_mesh_of_this_world(ranks, monkeypatch):
+    ranks(4, 3)
+    mesh, whole = CurrentMesh(), Place(share=3, shares=4)
+    assert mesh.place() == whole
+    mesh.set(MeshShape(data=2, tensor=2))
+    assert mesh.place() == Place(share=1, shares=2)
+    monkeypatch.setattr(world.current(), "times_left", world.current().times_left + 1)
+    assert mesh.place() == whole
+    mesh.set(MeshShape(tensor=4))
+    assert mesh.place() == Place(share=0, shares=1)
+    mesh.set(None)
+    assert mesh.place() == whole
 
 
 @pytest.mark.parametrize(
@@ -62,14 +78,15 @@ def test_a_mesh_that_does_not_fit_is_named(ranks, mesh, message):
         fd.prepare(nn.Linear(2, 2), mesh=mesh)
 
 
-def test_horovod_has_no_meshes(ranks):
-    ranks(4, backend="horovod")
-    with pytest.raises(UsageError, match="a mesh needs the backend torch, and the ranks have horovod; use"):
+@pytest.mark.parametrize("backend", ["horovod", "none"])
+def test_other_backends_have_no_meshes(ranks, backend):
+    ranks(4, backend=backend)
+    with pytest.raises(UsageError, match=f"a mesh needs the backend torch, and that of the ranks is {backend}; use"):
         parsed({"shard": 4})
 
 
 def test_an_elastic_run_has_no_meshes(ranks, monkeypatch):
     ranks(4)
     monkeypatch.setattr("farandole.ranks.world.membership.current", lambda: type("Client", (), {"active": True}))
-    with pytest.raises(UsageError, match="leave out --elastic, or the mesh"):
+    with pytest.raises(UsageError, match="leave out --elastic and continue with --resume after a lost rank"):
         parsed({"shard": 4})

@@ -1,8 +1,9 @@
 """Tests of the modules whose parameters are gathered together."""
 
 import pytest
+import torch
 from farandole.exceptions import UsageError
-from farandole.ranks.training.mesh.units import check_ties, units
+from farandole.ranks.training.mesh.units import check_parameters, check_ties, units
 from torch import nn
 
 
@@ -37,7 +38,8 @@ def test_given_classes_are_units_with_the_innermost_first():
     [
         ([nn.Conv2d], "wrap names Conv2d, and the Model has no such module inside"),
         ([Model], "wrap names Model, and the Model has no such module inside"),
-        (["Block"], "wrap has 'Block'; it must be a list of classes of modules"),
+        (["Block"], r"wrap is \['Block'\]; it must be a list of classes of modules"),
+        (Block, "wrap is <class .*Block'>; it must be a list of classes of modules"),
     ],
 )
 def test_classes_without_modules_are_named(wrap, message):
@@ -51,3 +53,11 @@ def test_a_parameter_in_two_units_is_named():
     with pytest.raises(UsageError, match="0.weight and 2.weight are one parameter in two units"):
         check_ties(model, units(model, None))
     check_ties(model, [model[1]])
+
+
+def test_a_parameter_without_dimensions_is_named():
+    model = nn.Sequential(nn.Linear(2, 2))
+    check_parameters(model)
+    model[0].scale = nn.Parameter(torch.tensor(1.0))
+    with pytest.raises(UsageError, match="the parameter 0.scale has no dimension that a mesh could split"):
+        check_parameters(model)

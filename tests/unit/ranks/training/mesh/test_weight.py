@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from farandole.ranks.training.mesh.weight import OutputWeight
+from farandole.ranks.training.mesh.weight import output_weight
 from torch import nn
 
 
@@ -20,7 +20,7 @@ class Pair(nn.Module):
 @pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
 def test_gradients_are_scaled_until_the_weight_is_one(weight):
     model, x = Pair(), torch.ones(3, 2)
-    scale = OutputWeight(model)
+    scale = output_weight(model)
     for given in (weight, 1.0):
         scale.set(given)
         model.zero_grad()
@@ -29,3 +29,14 @@ def test_gradients_are_scaled_until_the_weight_is_one(weight):
         torch.testing.assert_close(output["score"], model.linear(x))
         output["score"].sum().backward()
         torch.testing.assert_close(model.linear.weight.grad, torch.full((1, 2), 3.0 * given))
+
+
+def test_a_model_has_one_weight():
+    # As if a cell runs again, while the loader of its first run has not ended.
+    model = Pair()
+    first, second = output_weight(model), output_weight(model)
+    first.set(2.0)
+    second.set(0.5)
+    model(torch.ones(1, 2))["score"].sum().backward()
+    torch.testing.assert_close(model.linear.weight.grad, torch.full((1, 2), 0.5))
+    assert output_weight(Pair()) is not first

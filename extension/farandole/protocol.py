@@ -178,6 +178,13 @@ def is_collective_failure(name: str, message: str) -> bool:
     return name in COLLECTIVE_ERRORS or any(word in message for word in COLLECTIVE_WORDS)
 
 
+RESTART_EXIT_CODE = 75
+"""The exit code of a rank of an elastic run that cannot continue without a lost rank, because both share a model."""
+
+RESTARTED = "ended, to begin again together with the ranks that share its model"
+"""The cause of death of a rank that exits with `RESTART_EXIT_CODE`."""
+
+
 class Status(StrEnum):
     """The status of a run."""
 

@@ -10,7 +10,7 @@ from farandole.runs.store import RunStore
 from tests.cells import SUM, interrupt_when_it_prints, text
 
 MODEL = """
-import os, signal, threading, torch, farandole as fd
+import os, signal, threading, time, torch, farandole as fd
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(0)
@@ -32,6 +32,30 @@ plan = {'0': ColwiseParallel(output_layouts=torch.distributed.tensor.Replicate()
 model, optimizer, _ = fd.prepare(model, optimizer, mesh={'tensor': 2}, plan=plan)
 _, _, loader = fd.prepare(None, None, DataLoader(TensorDataset(torch.arange(5.0)), batch_size=2))
 print([x.tolist() for (x,) in loader], len(loader))
+"""
+
+ELASTIC = """
+state = fd.state(model, optimizer, step=0)
+{checkpoint}
+
+@fd.elastic
+def train(state):
+    while state.step < 20:
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).square().sum().backward()
+        optimizer.step()
+        state.step += 1
+        state.commit()
+        mark = {folder!r} + "/killed"
+        if fd.rank() == 1 and state.step == 13 and not os.path.exists(mark):
+            open(mark, "w").close()
+            while not (checkpoints.folder / "step-10").exists():
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(state)
+with torch.no_grad():
+    fd.result({{"size": fd.size(), "output": model(torch.ones(1, 4)).tolist()}})
 """
 
 
@@ -69,12 +93,24 @@ def test_a_mesh_that_does_not_fit_ends_the_cell_on_all_ranks(cluster):
     assert text(cluster.run(SUM["torch"])) == "2\n"
 
 
-def test_an_elastic_run_names_the_alternative(cluster):
-    cell = MODEL + "@fd.elastic\ndef train(state): pass\n" + SHARD + "train(fd.state(model, optimizer))"
-    with pytest.raises(RankError, match="leave out --elastic and continue with --resume after a lost rank"):
-        cluster.train(cell, elastic=Elastic())
-
-
 def test_an_evaluation_without_a_mesh_follows_that_of_the_model(cluster):
     [block] = cluster.run(MODEL + EVALUATE)
     assert block.text == "[[0.0, 1.0], [2.0, 3.0], [4.0]] 3\n"
+
+
+def test_an_elastic_run_continues_from_its_newest_checkpoint(cluster, tmp_path):
+    checkpoint = "checkpoints = fd.checkpoint(state, every=5)"
+    cell = MODEL + SHARD + ELASTIC.format(checkpoint=checkpoint, folder=str(tmp_path))
+    run = cluster.train(cell, elastic=Elastic())
+    assert (tmp_path / "killed").exists()
+    assert [result["size"] for result in run.results.values()] == [2, 2]
+    assert any("rank 1 (worker main-w0) was lost: killed by signal 9" in notice for notice in run.notices)
+    assert any("joined: continuing with 2 ranks from step 10" in notice for notice in run.notices)
+    undisturbed = cluster.train(cell, elastic=Elastic())
+    assert run.result["output"] == undisturbed.result["output"]
+
+
+def test_an_elastic_run_without_checkpoints_names_them(cluster, tmp_path):
+    cell = MODEL + SHARD + ELASTIC.format(checkpoint="", folder=str(tmp_path))
+    with pytest.raises(RankError, match=r"UsageError: .* continues from checkpoints; call fd.checkpoint\(state\)"):
+        cluster.train(cell, elastic=Elastic())

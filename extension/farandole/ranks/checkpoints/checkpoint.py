@@ -167,8 +167,11 @@ class Checkpoints:
     def catch_up(self) -> run.LoadedCheckpoint | None:
         """Load this run's newest intact checkpoint into a new rank, if the checkpoint is newer than the rank's state.
 
-        This is needed if none of the remaining ranks has a newer state.
+        This is needed if none of the remaining ranks has a newer state. If a mesh shards the state, all ranks load the
+        checkpoint together.
         """
+        if self._state.is_sharded:
+            return self._catch_up_together()
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
             found = _newest_intact(newer, files.read)
@@ -180,6 +183,14 @@ class Checkpoints:
         _, content = found
         self._load_content(content)
         return run.LoadedCheckpoint(step=content.step, ranks=len(content.rngs))
+
+    def _catch_up_together(self) -> run.LoadedCheckpoint | None:
+        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
+        if not collectives.broadcast_bytes(b"newer" if newer else b"", root=0):
+            return None
+        self.load(self.folder)
+        # The number of ranks only matters for learning rates that follow it, which they do not with a mesh.
+        return run.LoadedCheckpoint(step=_step(self._state.last.state), ranks=context.size())
 
     def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from farandole.exceptions import UsageError
+from farandole.ranks import context
 from farandole.ranks.training import iterable
+from farandole.ranks.training.mesh.joining import join_world
 from farandole.ranks.training.mesh.shape import current, parsed
 from farandole.ranks.training.mesh.sharding import Sharding, distribute
 from farandole.ranks.training.mesh.weight import output_weight
@@ -32,6 +34,8 @@ def prepare(
         UsageError: the mesh, another argument or the model is not suitable.
     """
     _check(sync, how["precision"])
+    if context.outside():
+        join_world()
     shape, weight = parsed(mesh), None
     if model is not None:
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))

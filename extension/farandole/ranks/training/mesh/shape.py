@@ -11,7 +11,7 @@ from typing import Any
 from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training.shard import Place, place_in_world
-from farandole.ranks.world import membership, world
+from farandole.ranks.world import world
 from farandole.suggestions import did_you_mean
 
 DIMENSIONS = ("data", "shard", "tensor")
@@ -76,7 +76,7 @@ def parsed(mesh: Any) -> MeshShape:
     One dimension may be -1, which stands for all ranks that the others leave.
 
     Raises:
-        UsageError: the shape is not valid or has another number of ranks than the world, or the world has no meshes.
+        UsageError: the shape is not valid or has another number of ranks than the world, or the backend has no meshes.
     """
     if not isinstance(mesh, Mapping):
         raise UsageError(f'fd.prepare: mesh is {mesh!r}; it must be a dict, such as mesh={{"shard": 4}}.')
@@ -93,21 +93,16 @@ def parsed(mesh: Any) -> MeshShape:
             )
     if list(mesh.values()).count(-1) > 1:
         raise UsageError("fd.prepare: only one dimension of the mesh may be -1.")
-    _refuse_worlds_without_meshes()
+    _refuse_other_backends()
     return _multiplied(dict(mesh))
 
 
-def _refuse_worlds_without_meshes() -> None:
+def _refuse_other_backends() -> None:
     backend = context.backend()
     if backend == "horovod" or (backend == "none" and context.size() > 1):
         raise UsageError(
             f"fd.prepare: a mesh needs the backend torch, and that of the ranks is {backend}; use %%distributed_train "
             "--backend torch, or start the cluster with --backend torch."
-        )
-    if membership.current().active:
-        raise UsageError(
-            "fd.prepare: an elastic run continues without lost ranks, but with a mesh these have shares of the model; "
-            "leave out --elastic and continue with --resume after a lost rank, or leave out the mesh."
         )
 
 

@@ -25,7 +25,7 @@ from farandole.ranks.training.mesh.recompute import recompute
 from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, styles
 from farandole.ranks.training.mesh.units import check_parameters, check_ties, units
-from farandole.ranks.world import world
+from farandole.ranks.world import membership, world
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,8 @@ def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn
         if optimizer is not None:
             parallel.broadcast_optimizer(optimizer)
     recompute(blocks, wanted=sharding.recompute)
-    if context.size() == 1 and not _policies(sharding):
+    # An elastic run on one rank may continue with more, and then begins again from its checkpoints, as on any mesh.
+    if context.size() == 1 and not _policies(sharding) and not membership.current().active:
         materialize(model)
     else:
         _shard(model, sharding, blocks, materialize)

@@ -83,10 +83,3 @@ def test_other_backends_have_no_meshes(ranks, backend):
     ranks(4, backend=backend)
     with pytest.raises(UsageError, match=f"a mesh needs the backend torch, and that of the ranks is {backend}; use"):
         parsed({"shard": 4})
-
-
-def test_an_elastic_run_has_no_meshes(ranks, monkeypatch):
-    ranks(4)
-    monkeypatch.setattr("farandole.ranks.world.membership.current", lambda: type("Client", (), {"active": True}))
-    with pytest.raises(UsageError, match="leave out --elastic and continue with --resume after a lost rank"):
-        parsed({"shard": 4})

@@ -123,7 +123,6 @@ def prepare(
         )
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
-    if optimizer is not None:
         shape.current().set(None)
     if loader is not None:
         place = shape.current().place if model is None else place_in_world

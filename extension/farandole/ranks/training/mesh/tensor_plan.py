@@ -28,7 +28,8 @@ def styles(model: nn.Module, plan: Plan | None, ranks: int) -> dict[nn.Module, P
         raise UsageError(
             f'fd.prepare: the plan is {plan!r}; it must be a dict, such as {{"name of a module": ColwiseParallel()}}.'
         )
-    modules, found = dict(model.named_modules()), {}
+    modules = dict(model.named_modules())
+    found: dict[str, ParallelStyle] = {}
     for pattern, style in plan.items():
         names = [name for name in modules if fnmatchcase(name, pattern)]
         if not names:

@@ -22,6 +22,7 @@ from farandole.ranks.training.mesh.deferred import Materializer, broadcast_seed
 from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, parallelize
 from farandole.ranks.training.mesh.units import check_ties, units
+from farandole.ranks.training.shard import place_in_world
 from farandole.ranks.world import world
 
 
@@ -88,6 +89,12 @@ def _shard(model: nn.Module, sharding: Sharding, blocks: Sequence[nn.Module], ma
     if shape.tensor > 1:
         # Ranks with the same samples need the same random numbers, for example for dropout.
         rng.seed(broadcast_seed(), shape.place()[0])
+
+
+def place(model: nn.Module) -> tuple[int, int]:
+    """Return which share of each batch this rank of a sharded model gets, and the number of shares."""
+    home = _homes.get(model)
+    return home[1].place() if home is not None else place_in_world()
 
 
 def device_mesh(shape: MeshShape) -> DeviceMesh:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from farandole.ranks.metrics.result import result as result
     from farandole.ranks.metrics.track import track as track
     from farandole.ranks.models.save import save_model as save_model
+    from farandole.ranks.models.weights import load_weights as load_weights
     from farandole.ranks.state.state import state as state
     from farandole.ranks.training import sync as sync
     from farandole.ranks.training.mesh.clip import clip_grad_norm_ as clip_grad_norm_
@@ -54,6 +55,7 @@ _HOMES = {
     "load_model": "farandole.models.load",
     "load_run": "farandole.runs.store",
     "load_runs": "farandole.runs.store",
+    "load_weights": "farandole.ranks.models.weights",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
     "prepare": "farandole.ranks.training.prepare",

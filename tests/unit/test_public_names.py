@@ -20,6 +20,7 @@ NAMES = [
     "load_model",
     "load_run",
     "load_runs",
+    "load_weights",
     "local_rank",
     "local_size",
     "prepare",

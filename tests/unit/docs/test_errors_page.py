@@ -69,6 +69,11 @@ NOT_FOR_USERS = {
         "raise OSError(0": "a checkpoint that cannot be written is a notice in the output",
         "raise _cause(exc)": "a checkpoint that cannot be written is a notice in the output",
     },
+    "extension/farandole/ranks/checkpoints/sharded.py": {
+        "raise ConnectionResetError(": "a checkpoint that cannot be written is a notice in the output",
+        "raise OSError(": "a checkpoint that cannot be written is a notice in the output",
+        "raise UsageError(str(exc))": PASSED_ON,
+    },
     "extension/farandole/ranks/checkpoints/memory_checkpoint.py": {"raise PermissionError(": HANDLED},
     "extension/farandole/ranks/preflight/links.py": {
         "raise ConnectionError(": "a row of `%cluster check` shows it",
@@ -81,7 +86,12 @@ NOT_FOR_USERS = {
         "raise ConnectionError(": "a notice of the run shows it"
     },
     "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
+    "extension/farandole/ranks/world/agreement.py": {"raise kinds[number](": PASSED_ON},
     "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/runs/checkpoints/full_model.py": {"raise UsageError(str(exc))": PASSED_ON},
+    "extension/farandole/runs/checkpoints/intact.py": {
+        "raise DamagedError(": "a damaged checkpoint is skipped with a notice in the output"
+    },
     "extension/farandole/runs/folder.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/runs/lifecycle/lock.py": {"raise TimeoutError(": "the refusal of the change has the reason"},
     "extension/farandole/runs/lifecycle/tombstones.py": {

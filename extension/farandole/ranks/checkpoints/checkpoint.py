@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import threading
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from farandole.exceptions import UsageError
 from farandole.protocol import CHECKPOINTS
 from farandole.ranks import context, rng, run
 from farandole.ranks.checkpoints import files, sharded
-from farandole.ranks.checkpoints.files import Content, DamagedError
+from farandole.ranks.checkpoints.files import Content
 from farandole.ranks.checkpoints.schedule import parse_every
-from farandole.ranks.checkpoints.trust import UntrustedError
 from farandole.ranks.metrics import reporter
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.state import State
 from farandole.ranks.world import collectives
+from farandole.runs.checkpoints.intact import DamagedError
+from farandole.runs.checkpoints.trust import UntrustedError
 
 END_SECONDS = 120.0
 """Maximum time in seconds that the end of a run waits for a checkpoint that is being written."""
@@ -94,7 +95,7 @@ class Checkpoints:
         self._keep = keep
         self._writer: threading.Thread | None = None
         self._slow_noticed = self._failure_noticed = False
-        self._tidied = False
+        self._tidied = self._is_cut = False
         # On each rank, a thread writes its part of a sharded state.
         self._group = sharded.background_group() if state.is_sharded and context.size() > 1 else None
         self._leads = self._group is None or context.rank() == 0
@@ -138,31 +139,20 @@ class Checkpoints:
             UsageError: there is no intact checkpoint, or other users may have written the checkpoint.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-        # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
         alone = context.outside()
-        read = files.read_outline if self._state.is_sharded else files.read
-        found, own_head = _found(folder, read) if alone or context.rank() == 0 else (None, b"")
-        head = collectives.broadcast_bytes(own_head, root=0)
-        if not head and alone:
+        content = sharded.read_newest(folder, self._state) if self._state.is_sharded else _received(folder)
+        if content is None and alone:
             gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
             run.notice(gone, warning=True)
             return
-        if not head:
+        if content is None:
             raise UsageError(
                 f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
-        received = pickle.loads(head)
-        if isinstance(received, str):
-            raise UsageError(received)
-        path, step, seed, rngs = received
-        if self._state.is_sharded:
-            self._load_content(sharded.read(path, found or files.read_outline(path, verify=False), self._state))
-        else:
-            state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
-            self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
-        self.resumed = step
+        self._load_content(content)
+        self.resumed = content.step
         if context.rank() == 0 and not alone:
-            run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
+            run.notice(f"resumed from step {content.step}, {source.name}, written by {content.ranks} ranks")
 
     def catch_up(self) -> run.LoadedCheckpoint | None:
         """Load this run's newest intact checkpoint into a new rank, if the checkpoint is newer than the rank's state.
@@ -174,15 +164,14 @@ class Checkpoints:
             return self._catch_up_together()
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
-            found = _newest_intact(newer, files.read)
+            content = _newest_intact(newer)
         except UntrustedError as exc:
             run.notice(str(exc), warning=True)
             return None
-        if found is None:
+        if content is None:
             return None
-        _, content = found
         self._load_content(content)
-        return run.LoadedCheckpoint(step=content.step, ranks=len(content.rngs))
+        return run.LoadedCheckpoint(step=content.step, ranks=content.ranks)
 
     def _catch_up_together(self) -> run.LoadedCheckpoint | None:
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
@@ -194,24 +183,26 @@ class Checkpoints:
 
     def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)
-        set_random_numbers(content.seed, content.rngs)
+        set_random_numbers(content.seed, content.rngs, sharded.place(self._state).share)
         self._state.extras[NEXT_DECISION] = self._schedule.next_decision(self._state.commits)
         self._state.keep()
 
     def _decide(self, state: State, *, force: bool = False) -> list[dict[str, Any]] | None:
-        """Let rank 0 decide whether to write a checkpoint. Return the random states of all ranks if so, otherwise None.
+        """Let rank 0 decide whether to write a checkpoint. If so, return the random states of all shares of the batch.
 
         This is a collective, so it must run in the main thread, at a commit that all ranks agree on.
         """
         due = self._schedule.due(state.commits) or force
-        own = (due, self._is_writing, self._schedule.next_decision(state.commits), state.last.state["rng"])
+        share = sharded.place(state).share
+        own = (due, self._is_writing, self._schedule.next_decision(state.commits), share, state.last.state["rng"])
         answers = [pickle.loads(answer) for answer in collectives.gather_bytes(pickle.dumps(own))]
-        due, _, state.extras[NEXT_DECISION], _ = answers[0]
+        due, _, state.extras[NEXT_DECISION], *_ = answers[0]
         # A thread of another rank may end a moment after that of rank 0.
         if due and any(answer[1] for answer in answers):
             self._notice_slowness()
             return None
-        return [answer[3] for answer in answers] if due else None
+        by_share = {share: states for *_, share, states in answers}
+        return [by_share[share] for share in sorted(by_share)] if due else None
 
     @property
     def _is_writing(self) -> bool:
@@ -230,7 +221,12 @@ class Checkpoints:
         snapshot.acquire()
         kept = {name: part for name, part in snapshot.state.items() if name != "rng"}
         content = Content(
-            step=_step(kept), state=kept, rngs=rngs, seed=torch.initial_seed(), run=reporter.current().run
+            step=_step(kept),
+            state=kept,
+            rngs=rngs,
+            seed=torch.initial_seed(),
+            run=reporter.current().run,
+            ranks=context.size(),
         )
 
         def work() -> None:
@@ -252,6 +248,12 @@ class Checkpoints:
             self._failure_noticed = False
             if self._leads:
                 files.retain(self.folder, self._keep)
+        except ConnectionError as exc:
+            # The world was left or a rank was lost, and both end the training. If it continues, the next checkpoint
+            # says why there is none.
+            if self._leads and self._is_cut:
+                self._notice_failure(content.step, exc)
+            self._is_cut = True
         except OSError as exc:
             if self._leads:
                 self._notice_failure(content.step, exc)
@@ -281,43 +283,57 @@ def _default_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
-def _found(folder: Path, read: Callable[[Path], Content]) -> tuple[Content | None, bytes]:
+def _received(folder: Path) -> Content | None:
+    """Return the newest intact checkpoint, or None. Rank 0 reads it for all ranks that are in the world.
+
+    Raises UsageError if other users may have written the checkpoint.
+    """
+    alone = context.outside()
+    # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
+    found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
+    head = collectives.broadcast_bytes(own_head, root=0)
+    if not head:
+        return None
+    received = pickle.loads(head)
+    if isinstance(received, str):
+        raise UsageError(received)
+    assert isinstance(received, Content)
+    state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
+    return replace(received, state=state)
+
+
+def _found(folder: Path) -> tuple[Content | None, bytes]:
     """Return the newest intact checkpoint, and a pickle to send to the other ranks.
 
-    The pickle contains the checkpoint's path, step, seed and random states, or the reason why the checkpoint is
-    refused. It is empty if there is no intact checkpoint.
+    The pickle contains the checkpoint without its state, or the reason why the checkpoint is refused. It is empty if
+    there is no intact checkpoint.
     """
     try:
-        found = _newest_intact(files.checkpoint_paths(folder), read)
+        found = _newest_intact(files.checkpoint_paths(folder))
     except UntrustedError as exc:
         return None, pickle.dumps(str(exc))
-    if found is None:
-        return None, b""
-    path, content = found
-    return content, pickle.dumps((path, content.step, content.seed, content.rngs))
+    return (found, pickle.dumps(replace(found, state={}))) if found is not None else (None, b"")
 
 
-def _newest_intact(paths: list[Path], read: Callable[[Path], Content]) -> tuple[Path, Content] | None:
+def _newest_intact(paths: list[Path]) -> Content | None:
     """Return the first intact checkpoint, or None. Show the user a notice about each damaged checkpoint before it.
 
     Raises `UntrustedError` if other users may have written a checkpoint.
     """
     for path in paths:
         try:
-            return path, read(path)
+            return files.read(path)
         except DamagedError as exc:
-            if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
-                run.notice(f"the checkpoint {path} is damaged and ignored: {exc}", warning=True)
+            files.notice_damage(path, exc)
     return None
 
 
-def set_random_numbers(seed: int, rngs: list[dict[str, Any]]) -> None:
-    """Restore this rank's random numbers from ``rngs``, a list ordered by rank. Seed a rank that is not in the list."""
-    rank = context.rank()
-    if rank < len(rngs):
-        rng.restore(rngs[rank])
+def set_random_numbers(seed: int, rngs: list[dict[str, Any]], share: int) -> None:
+    """Restore this rank's random numbers, which are those of its share of the batch. Seed a share without any."""
+    if share < len(rngs):
+        rng.restore(rngs[share])
     else:
-        rng.seed(seed, rank)
+        rng.seed(seed, share)
 
 
 def _step(state: dict[str, Any]) -> int:

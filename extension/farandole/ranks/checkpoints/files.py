@@ -7,7 +7,6 @@ complete, so that readers never see a partial checkpoint, even after a crash.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -27,22 +26,16 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, LATEST, is_number
-from farandole.ranks.checkpoints.trust import check_trusted
+from farandole.ranks import run
 from farandole.ranks.state.nested import join, split
-from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json
+from farandole.reading import SMALL_JSON_BYTES, read_json
+from farandole.runs.checkpoints.intact import FORMAT, DamagedError, described, verified
+from farandole.runs.checkpoints.trust import check_trusted
 
 OUTLINE = "outline.pickle"
 """File with the pickled state, in which a `farandole.ranks.state.nested.Place` replaces each tensor."""
-FORMAT = 1
 MOVED = {"farandole.ranks.nested": "farandole.ranks.state.nested"}
 """Module names in checkpoints from earlier versions of Farandole, and the current names of these modules."""
-
-
-class DamagedError(Exception):
-    """Raised if a checkpoint is incomplete, has changed since it was written, or cannot be read by this version.
-
-    The message states what is wrong.
-    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +45,11 @@ class Content:
     Attributes:
         step: training step.
         state: nested state, without random states.
-        rngs: random states, ordered by rank.
-        seed: seed for ranks that are not in ``rngs``.
+        rngs: random states, ordered by share of the batch. Each rank has a share of its own, unless the mesh says
+            otherwise.
+        seed: seed for shares that are not in ``rngs``.
         run: id of the run that wrote the checkpoint; empty outside a run.
+        ranks: number of ranks that wrote the checkpoint.
     """
 
     step: int
@@ -62,6 +57,7 @@ class Content:
     rngs: list[dict[str, Any]]
     seed: int
     run: str = ""
+    ranks: int = 1
 
 
 def write(folder: Path, content: Content) -> Path:
@@ -106,7 +102,7 @@ def complete(new: Path, content: Content, files: dict[str, dict[str, Any]]) -> P
         "format": FORMAT,
         "step": content.step,
         "time": _time_after(checkpoint_paths(new.parent)),
-        "ranks": len(content.rngs),
+        "ranks": content.ranks,
         "run": content.run,
         "commits": content.state.get("commits", 0),
         "bytes": sum(file["bytes"] for file in files.values()),
@@ -136,12 +132,10 @@ def read(path: Path) -> Content:
     return replace(content, state=state)
 
 
-def read_outline(path: Path, *, verify: bool = True) -> Content:
+def read_outline(path: Path, *, share: int = 0, shares: int = 1) -> Content:
     """Return the content of a checkpoint, with a `farandole.ranks.state.nested.Place` for each tensor.
 
-    Args:
-        path: the checkpoint.
-        verify: whether to verify all files, which one rank does for all.
+    Of ``shares`` ranks that call this together, each verifies its share of the files.
 
     Raises:
         DamagedError: the checkpoint is not intact or cannot be read.
@@ -152,9 +146,7 @@ def read_outline(path: Path, *, verify: bool = True) -> Content:
         check_trusted(path)
     except OSError as exc:
         raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
-    manifest = _verified(path) if verify else _manifest(path)
-    if not manifest:
-        raise DamagedError(f"{CHECKPOINT_MANIFEST} is missing")
+    manifest = verified(path, share=share, shares=shares)
     outline = _unpickled(path / OUTLINE)
     return Content(
         step=manifest["step"],
@@ -162,6 +154,7 @@ def read_outline(path: Path, *, verify: bool = True) -> Content:
         rngs=outline["rngs"],
         seed=outline["seed"],
         run=manifest.get("run", ""),
+        ranks=manifest.get("ranks", len(outline["rngs"])),
     )
 
 
@@ -177,6 +170,12 @@ def restore(path: Path, tensors: dict[str, torch.Tensor]) -> None:
         load(tensors, storage_reader=FileSystemReader(path), no_dist=True)
     except CheckpointException as exc:
         raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
+
+
+def notice_damage(path: Path, damage: DamagedError) -> None:
+    """Show the user a notice about a damaged checkpoint, which is ignored."""
+    if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
+        run.notice(f"the checkpoint {path} is damaged and ignored: {damage}", warning=True)
 
 
 def written_after(folder: Path, run: str, commits: int) -> list[Path]:
@@ -286,34 +285,6 @@ def _publish(new: Path, path: Path) -> None:
     new.rename(path)
     _sync(path.parent)
     remove(old)
-
-
-def _verified(path: Path) -> dict[str, Any]:
-    try:
-        manifest = read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
-        for name, expected in manifest["files"].items():
-            if described(path / name) != expected:
-                raise DamagedError(f"{name} has changed since it was written")
-        if manifest["format"] != FORMAT:
-            raise DamagedError(f"its format is {manifest['format']}, and this version of farandole reads {FORMAT}")
-    except FileNotFoundError as exc:
-        raise DamagedError(f"{Path(exc.filename).name} is missing") from exc
-    except OSError as exc:
-        raise DamagedError(f"{Path(exc.filename or path).name} cannot be read: {exc.strerror}") from exc
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise DamagedError(f"{CHECKPOINT_MANIFEST} cannot be read") from exc
-    return manifest
-
-
-def described(path: Path) -> dict[str, Any]:
-    """Return the size and the digest of a file. Raises DamagedError if it cannot be read."""
-    try:
-        file = open_regular(path.parent, path.name)
-    except ValueError as exc:
-        raise DamagedError(f"{path.name} cannot be read: {exc}") from exc
-    with file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"bytes": file.tell(), "sha256": digest}
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content
 from farandole.ranks.state.nested import Place, join, split
 from farandole.ranks.state.parts import unwrapped
-from farandole.ranks.state.shards import is_shard
+from farandole.ranks.state.shards import is_shard, is_sharded
 from farandole.ranks.state.state import State
-from farandole.ranks.world import world
+from farandole.ranks.training.shard import Place, place_in_world
+from farandole.ranks.world import collectives, world
+from farandole.ranks.world.agreement import agreed
+from farandole.runs.checkpoints.intact import DamagedError, described
+from farandole.runs.checkpoints.trust import UntrustedError
 
 
 def background_group() -> Any:
@@ -33,7 +41,8 @@ def background_group() -> Any:
 def write(folder: Path, content: Content, group: Any, *, before: Callable[[], None]) -> None:
     """Write a checkpoint into ``folder``. All ranks of ``group`` call this, and rank 0 calls ``before`` first.
 
-    Raises OSError, on all ranks if one of them cannot write. Partial files are removed.
+    Raises OSError, on all ranks if one of them cannot write, and its subclass ConnectionError if the ranks lost their
+    connections. Partial files are removed.
     """
     tensors: dict[str, torch.Tensor] = {}
     outline, new = split(content.state, tensors), files.temporary(folder, content.step)
@@ -51,7 +60,7 @@ def write(folder: Path, content: Content, group: Any, *, before: Callable[[], No
             raise OSError(errno.ENOENT, "the ranks do not share this folder; pass the `folder` of a shared file system")
 
     def describe() -> dict[str, Any]:
-        return {path.name: files.described(path) for path in new.glob(f"__{context.rank()}_*")}
+        return {path.name: described(path) for path in new.glob(f"__{context.rank()}_*")}
 
     try:
         _together(begin if context.rank() == 0 else None, group)
@@ -59,12 +68,52 @@ def write(folder: Path, content: Content, group: Any, *, before: Callable[[], No
         files.store(new, tensors, group)
         found = {name: one for own in _together(describe, group) for name, one in own.items()}
         if context.rank() == 0:
-            others = {path.name: files.described(path) for path in new.iterdir() if path.name not in found}
+            others = {path.name: described(path) for path in new.iterdir() if path.name not in found}
             files.complete(new, content, found | others)
-    except OSError:
+    except (OSError, RuntimeError, ValueError) as exc:
         if context.rank() == 0:
             shutil.rmtree(new, ignore_errors=True)
-        raise
+        if isinstance(exc, OSError):
+            raise
+        # Gloo raises RuntimeError if a connection ends, and torch ValueError if the world was left before.
+        raise ConnectionResetError(errno.ECONNRESET, "the ranks have lost their connections") from exc
+
+
+def read_newest(folder: Path, state: State) -> Content | None:
+    """Return the newest intact checkpoint of a folder, with this rank's parts of its tensors; see `read`.
+
+    All ranks must call this together. Each of them verifies a share of the files. Rank 0 shows the user a notice about
+    each damaged checkpoint.
+
+    Raises:
+        UsageError: other users may have written the checkpoint.
+    """
+    own = files.checkpoint_paths(folder) if context.rank() == 0 else []
+    for path in pickle.loads(collectives.broadcast_bytes(pickle.dumps(own), root=0)):
+        outline = partial(files.read_outline, path, share=context.rank(), shares=context.size())
+        try:
+            content = agreed(outline, UntrustedError, DamagedError)
+            return agreed(partial(read, path, content, state), DamagedError)
+        except UntrustedError as exc:
+            raise UsageError(str(exc)) from exc
+        except DamagedError as exc:
+            if context.rank() == 0:
+                files.notice_damage(path, exc)
+    return None
+
+
+def place(state: State) -> Place:
+    """Return which share of each batch this rank gets.
+
+    Along some dimensions of a mesh, ranks have the same share. They also need the same random numbers.
+    """
+    for part in map(unwrapped, state.parts.values()):
+        if isinstance(part, torch.nn.Module) and is_sharded(part):
+            # Loaded already, if a model is sharded. It takes a second to import.
+            from farandole.ranks.training.mesh import sharding
+
+            return sharding.place(part)
+    return place_in_world()
 
 
 def read(path: Path, content: Content, state: State) -> Content:
@@ -84,7 +133,7 @@ def read(path: Path, content: Content, state: State) -> Content:
     _add_parts(content.state.get("parts", {}), state, tensors)
     whole = join(content.state, tensors)
     files.restore(path, tensors)
-    return Content(step=content.step, state=whole, rngs=content.rngs, seed=content.seed, run=content.run)
+    return replace(content, state=whole)
 
 
 def _add_parts(outline: dict[str, Any], state: State, tensors: dict[str, torch.Tensor]) -> None:

@@ -10,7 +10,7 @@ import torch
 from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
 from farandole.ranks.state.nested import broadcast_state
-from farandole.ranks.state.parts import is_part, named, unwrapped
+from farandole.ranks.state.parts import is_part, load, named, unwrapped
 from farandole.ranks.state.shards import is_sharded
 from farandole.ranks.state.snapshot import Snapshot, Snapshots, loadable
 
@@ -118,11 +118,11 @@ class State:
         """Load a state from `state_dict`. If the key ``rng`` is missing, random numbers are unchanged.
 
         Raises:
-            UsageError: the state has different parts. The message names them.
+            UsageError: the state has different parts, or is that of another model. The message names them.
         """
         _check_parts(set(self._parts), set(state["parts"]))
         for name, part in self._parts.items():
-            unwrapped(part).load_state_dict(state["parts"][name])
+            load(name, part, state["parts"][name])
         self._values |= {name: _where_it_was(self._values.get(name), new) for name, new in state["values"].items()}
         self._commits = state["commits"]
         self._extras |= state["extras"]

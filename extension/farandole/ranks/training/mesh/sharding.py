@@ -25,6 +25,7 @@ from farandole.ranks.training.mesh.recompute import recompute
 from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, styles
 from farandole.ranks.training.mesh.units import check_parameters, check_ties, units
+from farandole.ranks.training.shard import Place, place_in_world
 from farandole.ranks.world import membership, world
 
 
@@ -38,6 +39,15 @@ class Sharding:
     precision: torch.dtype | None = None
     recompute: bool = False
     offload: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Home:
+    """The world of a sharded model, and how it is sharded."""
+
+    world: int
+    shape: MeshShape
+    how: tuple[Any, ...]
 
 
 def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn.Module, Any]:
@@ -121,6 +131,12 @@ def _refuse_use_later(model: nn.Module) -> None:
     model.register_forward_pre_hook(check, prepend=True)
 
 
+def place(model: nn.Module) -> Place:
+    """Return the place of this rank of a model, which a mesh may shard."""
+    home = _homes.get(model)
+    return home.shape.place() if home is not None else place_in_world()
+
+
 def device_mesh(shape: MeshShape) -> DeviceMesh:
     """Return the mesh of this shape in the current world. All ranks must call this together."""
     key = world.current().times_left, shape
@@ -141,12 +157,13 @@ def _init_group_of_one() -> None:
 
 _meshes: dict[tuple[int, MeshShape], DeviceMesh] = {}
 """The mesh of the current world. A cell that runs again does not connect the ranks again."""
-_homes: weakref.WeakKeyDictionary[nn.Module, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+_homes: weakref.WeakKeyDictionary[nn.Module, _Home] = weakref.WeakKeyDictionary()
 """The world of each sharded model, and how it is sharded."""
 
 
-def _home(sharding: Sharding) -> tuple[Any, ...]:
-    return world.current().times_left, sharding.shape, sharding.precision, sharding.recompute, sharding.offload
+def _home(sharding: Sharding) -> _Home:
+    how = sharding.precision, sharding.recompute, sharding.offload
+    return _Home(world=world.current().times_left, shape=sharding.shape, how=how)
 
 
 def _check_again(model: nn.Module, sharding: Sharding) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import UsageError
+from farandole.ranks import context
 from farandole.ranks.training.sync import modes
 from farandole.ranks.training.sync.modes import Sync
 
@@ -82,7 +83,9 @@ def prepare(
     Raises:
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
-    from farandole.ranks.training import arguments, iterable, parallel
+    from farandole.ranks.training import arguments, iterable, memory, parallel
+    from farandole.ranks.training.mesh import fit
+    from farandole.ranks.training.mesh.shape import MeshShape
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
@@ -113,11 +116,13 @@ def prepare(
         raise UsageError(f"fd.prepare: {alone[0]} is for models that a mesh shards; give mesh={{...}}, too.")
     weight = None
     if model is not None:
+        fit.announce(model, optimizer, MeshShape(data=context.size()))
         model, optimizer = parallel.distribute(
             model, optimizer, find_unused_parameters=find_unused_parameters, sync=mode
         )
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
+        memory.follow(model, optimizer)
     if loader is not None:
         loader = iterable.sharded(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight)
     return model, optimizer, loader

@@ -9,9 +9,11 @@ import torch
 from torch.utils.data import IterableDataset
 
 from farandole.exceptions import UsageError
-from farandole.ranks.training import iterable
+from farandole.ranks.training import iterable, memory
+from farandole.ranks.training.mesh import fit
 from farandole.ranks.training.mesh.shape import parsed
 from farandole.ranks.training.mesh.sharding import Sharding, distribute
+from farandole.ranks.training.mesh.traffic import sent_bytes
 from farandole.ranks.training.mesh.weight import OutputWeight
 from farandole.ranks.training.sync.modes import Sync
 
@@ -41,8 +43,11 @@ def prepare(
         )
     shape, weight = parsed(mesh), None
     if model is not None:
+        if not how["offload"]:
+            fit.announce(model, optimizer, shape, how["wrap"])
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = OutputWeight(model) if optimizer is not None else None
+        memory.follow(model, optimizer, sent_bytes(model, shape, precision))
     if loader is not None:
         if weight is None:
             _refuse_uneven_evaluation(loader, shape.place()[1])

@@ -35,6 +35,11 @@ class MeshShape:
         """The number of ranks in each dimension, in the order of `DIMENSIONS`."""
         return (self.data, self.shard, self.tensor)
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of the mesh."""
+        return math.prod(self.sizes)
+
     def place(self) -> tuple[int, int]:
         """Return which share of each batch this rank gets, and the number of shares."""
         return context.rank() // self.tensor, self.data * self.shard

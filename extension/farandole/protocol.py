@@ -150,6 +150,8 @@ class Kind(StrEnum):
     """Contains a sentence for the user as ``text``. If ``warning`` is true, it reports a loss, a hang or a failure."""
     SYNC = "sync"
     """Contains what a mode of `fd.sync` costs the rank."""
+    FIT = "fit"
+    """Says in ``text`` on which mesh the model of the cell fits, because it may be too large for the rank."""
 
 
 class Notify(Protocol):

@@ -7,14 +7,17 @@ from typing import Any
 
 import farandole as fd
 import torch
+from farandole.ranks.metrics import reporter, usage
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.contract.train_on_ranks import end_process, form_world, leave_world
 
 STEPS = 20
 WORDS, WIDTH, LENGTH = 31, 12, 5
+EVEN = [{"shard": 4}, {"data": 2, "shard": 2}, {"data": 4}]
 MESHES = {
     "shard": {"shard": 4},
     "data-shard": {"data": 2, "shard": -1},
@@ -152,9 +155,56 @@ def _local(value: torch.Tensor) -> torch.Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
+class Even(nn.Module):
+    """A model whose parameters all ranks share evenly, with units and a layer outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Sent(TorchDispatchMode):
+    """Counts the bytes that this rank sends in the collectives of FSDP, as rings."""
+
+    def __init__(self, copies: int) -> None:
+        super().__init__()
+        self.copies, self.bytes = copies, 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        if name in {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_"}:
+            self.bytes += abs(args[0].nbytes - args[1].nbytes)
+        elif name == "c10d::allreduce_":
+            self.bytes += 2 * (self.copies - 1) / self.copies * sum(tensor.nbytes for tensor in args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def memory(shape: dict[str, int], precision: torch.dtype | None) -> dict[str, Any]:
+    """Return the figures of a rank's memory in a run, and what they should be."""
+    reporter.current().begin("a run")
+    model = Even()
+    optimizer = torch.optim.Adam(model.parameters())
+    model, optimizer, _ = fd.prepare(model, optimizer, mesh=shape, precision=precision)
+    with Sent(shape.get("data", 1)) as sent:
+        model(torch.ones(2, 8)).mean().backward()
+    optimizer.step()
+    figures = dict(usage.model_memory())
+    reporter.current().end()
+    return {"figures": figures, "sent": sent.bytes, "bytes": _bytes(model, optimizer)}
+
+
 def main(folder: Path, cases: list[tuple[str, str, str]]) -> None:
     torch.set_num_threads(1)
     form_world()
+    if fd.size() > 1:
+        found = [memory(shape, precision) for shape in EVEN for precision in (None, torch.bfloat16)]
+        torch.save(found, folder / f"memory.{fd.rank()}.pt")
     for case in cases:
         torch.save(train(*case), folder / f"{'-'.join(case)}.{fd.size()}.{fd.rank()}.pt")
     leave_world()

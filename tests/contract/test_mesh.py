@@ -67,6 +67,14 @@ def test_four_ranks_train_as_one(quick: Path, case: Case) -> None:
     check(quick, case)
 
 
+def test_the_figures_of_each_rank_are_its_shares_and_what_it_sends(quick: Path) -> None:
+    for rank in range(RANKS):
+        for found in torch.load(quick / f"memory.{rank}.pt"):
+            figures = found["figures"]
+            assert sum(figures[f"{name}_bytes"] for name in ("parameters", "gradients", "optimizer")) == found["bytes"]
+            assert figures["step_sent_bytes"] == found["sent"] > 0
+
+
 @pytest.mark.release
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_four_ranks_train_as_one_on_every_mesh(every: Path, case: Case) -> None:

@@ -167,6 +167,8 @@ class Run:
             self.notice(record["text"], warning=record.get("warning") is True)
         elif kind == Kind.SYNC:
             self._add_sync(rank, record)
+        elif kind == Kind.FIT:
+            self._view(rank).advice = str(record["text"])
         elif kind == Kind.USAGE:
             check_usage(record)
             self._view(rank).usage = record
@@ -211,11 +213,12 @@ class Run:
     def _is_unwritten(self, rank: int, record: dict[str, Any]) -> bool:
         """Return whether the run needs a message that ``positions.json`` counts, because no file may have its content.
 
-        Progress is in no file, and figures of `fd.sync` are written late. In an elastic run, several kernels have had
-        the same rank, and their journals are read in any order, so only the newest figures count.
+        Progress and advice are in no file, and figures of `fd.sync` are written late. In an elastic run, several
+        kernels have had the same rank, and their journals are read in any order, so only the newest figures count.
         """
         kind = record.get("kind")
-        return kind == Kind.PROGRESS or (kind == Kind.SYNC and record["time"] >= self._sync_times.get(rank, 0.0))
+        newest = kind == Kind.SYNC and record["time"] >= self._sync_times.get(rank, 0.0)
+        return newest or kind in {Kind.PROGRESS, Kind.FIT}
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
         """Set the state of a rank, which the dashboard shows."""

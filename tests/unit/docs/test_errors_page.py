@@ -46,6 +46,7 @@ NOT_FOR_USERS = {
     "extension/farandole/registry/image.py": {"raise ValueError(": PART},
     "extension/farandole/ranks/data/worker.py": {"raise CancelledError(": "Dask computes such a task elsewhere"},
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
+    "extension/farandole/driver/preflight/fit.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
     "extension/farandole/cli/credentials.py": {"raise ValueError(": PART},

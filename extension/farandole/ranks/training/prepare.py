@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import UsageError
+from farandole.ranks import context
 from farandole.ranks.training.sync import modes
 from farandole.ranks.training.sync.modes import Sync
 
@@ -84,8 +85,8 @@ def prepare(
     Raises:
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
-    from farandole.ranks.training import arguments, iterable, parallel
-    from farandole.ranks.training.mesh import shape
+    from farandole.ranks.training import arguments, iterable, memory, parallel
+    from farandole.ranks.training.mesh import fit, shape
     from farandole.ranks.training.shard import place_in_world
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
@@ -118,12 +119,14 @@ def prepare(
     arguments.check_whole(model)
     weight = None
     if model is not None:
+        fit.announce(model, optimizer, shape.MeshShape(data=context.size()))
         model, optimizer = parallel.distribute(
             model, optimizer, find_unused_parameters=find_unused_parameters, sync=mode
         )
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
         shape.current().set(None)
+        memory.follow(model, optimizer)
     if loader is not None:
         place = shape.current().place if model is None else place_in_world
         loader = iterable.sharded(loader, seed=seed, per_rank=batch_size == "per_rank", weight=weight, place=place)

@@ -9,10 +9,12 @@ import torch
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
-from farandole.ranks.training import iterable
+from farandole.ranks.training import iterable, memory
+from farandole.ranks.training.mesh import fit
 from farandole.ranks.training.mesh.joining import join_world
 from farandole.ranks.training.mesh.shape import current, parsed
 from farandole.ranks.training.mesh.sharding import Sharding, distribute
+from farandole.ranks.training.mesh.traffic import sent_bytes
 from farandole.ranks.training.mesh.weight import output_weight
 from farandole.ranks.training.sync.modes import Sync
 
@@ -38,9 +40,12 @@ def prepare(
         join_world()
     shape, weight = parsed(mesh), None
     if model is not None:
+        if not how["offload"]:
+            fit.announce(model, optimizer, shape, how["wrap"])
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = output_weight(model) if optimizer is not None else None
         current().set(shape)
+        memory.follow(model, optimizer, sent_bytes(model, shape, how["precision"]))
     if loader is not None:
         loader = iterable.sharded(loader, seed=seed, per_rank=per_rank, weight=weight, place=shape.place)
     return model, optimizer, loader

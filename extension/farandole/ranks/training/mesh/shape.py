@@ -37,6 +37,11 @@ class MeshShape:
         """The number of ranks in each dimension, in the order of `DIMENSIONS`."""
         return (self.data, self.shard, self.tensor)
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of the mesh."""
+        return math.prod(self.sizes)
+
     def place(self) -> Place:
         """Return the place of this rank. Ranks along ``tensor`` have the same place."""
         # Only ranks along `shard` gather parameters from others that have another share.

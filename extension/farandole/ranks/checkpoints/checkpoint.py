@@ -42,10 +42,12 @@ def checkpoint(
     Call this function once, on all ranks, before the training loop.
 
     - Rank 0 writes the checkpoints at ``state.commit()``, in a background thread. All ranks must commit at the same
-      steps. If a mesh shards the model, each rank writes its part, so that all of them need the same folder.
+      steps. If a mesh or a pipeline divides the model, each rank writes its part, so that all of them need the same
+      folder.
     - A resumed run may have a different number of ranks. It continues with the saved model, optimizer, position in the
       data and random numbers. Additional ranks are seeded from the saved seed. After a resume in the middle of an
       epoch, the random numbers that a DataLoader's worker processes draw are different.
+    - The checkpoint of a pipeline can only be continued with the same ``split`` and the same number of ranks.
 
     Args:
         state (State): the state to write, from :func:`farandole.state`.
@@ -60,8 +62,8 @@ def checkpoint(
         Checkpoints: its attribute ``resumed`` is the step of the checkpoint that was loaded, or None.
 
     Raises:
-        UsageError: an argument is wrong, there is no intact checkpoint to resume from, or other users may have written
-            the checkpoint.
+        UsageError: an argument is wrong, there is no intact checkpoint to resume from, other users may have written
+            the checkpoint, or it is that of another pipeline.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
@@ -78,7 +80,9 @@ def checkpoint(
 
 
 class Checkpoints:
-    """The checkpoints of one state. Rank 0, or all ranks of a mesh, write them one at a time, in a background thread.
+    """The checkpoints of one state, which are written one at a time, in a background thread.
+
+    Rank 0 writes them, or all ranks of a mesh or a pipeline together.
 
     Attributes:
         folder (Path): the folder that contains the checkpoints.
@@ -154,7 +158,8 @@ class Checkpoints:
         received = pickle.loads(head)
         if isinstance(received, str):
             raise UsageError(received)
-        path, step, seed, rngs = received
+        path, step, seed, rngs, stages = received
+        sharded.check_stages(stages, self._state)
         if self._state.is_sharded:
             self._load_content(sharded.read(path, found or files.read_outline(path, verify=False), self._state))
         else:
@@ -234,7 +239,7 @@ class Checkpoints:
     def _write(self, content: Content) -> None:
         try:
             if self._group is not None:
-                sharded.write(self.folder, content, self._group, before=self._tidy)
+                sharded.write(self.folder, content, self._group, staged=self._state.is_staged, before=self._tidy)
             else:
                 self._tidy()
                 files.write(self.folder, content)
@@ -273,8 +278,8 @@ def _default_folder() -> Path:
 def _found(folder: Path, read: Callable[[Path], Content]) -> tuple[Content | None, bytes]:
     """Return the newest intact checkpoint, and a pickle to send to the other ranks.
 
-    The pickle contains the checkpoint's path, step, seed and random states, or the reason why the checkpoint is
-    refused. It is empty if there is no intact checkpoint.
+    The pickle contains the checkpoint's path, step, seed, random states and number of stages, or the reason why the
+    checkpoint is refused. It is empty if there is no intact checkpoint.
     """
     try:
         found = _newest_intact(files.checkpoint_paths(folder), read)
@@ -283,7 +288,7 @@ def _found(folder: Path, read: Callable[[Path], Content]) -> tuple[Content | Non
     if found is None:
         return None, b""
     path, content = found
-    return content, pickle.dumps((path, content.step, content.seed, content.rngs))
+    return content, pickle.dumps((path, content.step, content.seed, content.rngs, sharded.stages_in(content)))
 
 
 def _newest_intact(paths: list[Path], read: Callable[[Path], Content]) -> tuple[Path, Content] | None:

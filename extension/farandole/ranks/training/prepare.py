@@ -47,6 +47,8 @@ def prepare(
       order, which is the same on all ranks.
     - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may
       get one batch fewer than others.
+    - With a model from :func:`farandole.pipeline`, the loader yields the whole batches on all ranks. Model and
+      optimizer stay as they are.
 
     Args:
         model (torch.nn.Module, optional): the model.
@@ -83,6 +85,8 @@ def prepare(
         UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
     from farandole.ranks.training import arguments, iterable, parallel
+    from farandole.ranks.training.pipeline import prepared as pipelines
+    from farandole.ranks.training.pipeline.model import Pipeline
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
     arguments.check_order(model=model, optimizer=optimizer, loader=loader)
@@ -91,6 +95,10 @@ def prepare(
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")
     if optimizer is not None and model is None:
         raise UsageError("fd.prepare: an optimizer needs its model; call fd.prepare(model, optimizer, loader).")
+    if isinstance(model, Pipeline):
+        return pipelines.prepare(
+            model, optimizer, loader, sync=mode, mesh=mesh, per_rank=batch_size == "per_rank", seed=seed
+        )
     if mesh is not None:
         from farandole.ranks.training.mesh import prepared
 

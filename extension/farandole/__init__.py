@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from farandole.ranks.training import sync as sync
     from farandole.ranks.training.mesh.clip import clip_grad_norm_ as clip_grad_norm_
     from farandole.ranks.training.mesh.deferred import deferred as deferred
+    from farandole.ranks.training.pipeline.create import pipeline as pipeline
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
     from farandole.runs.store import load_runs as load_runs
@@ -58,6 +59,7 @@ _HOMES = {
     "load_weights": "farandole.ranks.models.weights",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
+    "pipeline": "farandole.ranks.training.pipeline.create",
     "prepare": "farandole.ranks.training.prepare",
     "rank": "farandole.ranks.context",
     "report": "farandole.ranks.metrics.report",

@@ -23,6 +23,7 @@ NAMES = [
     "load_weights",
     "local_rank",
     "local_size",
+    "pipeline",
     "prepare",
     "rank",
     "report",

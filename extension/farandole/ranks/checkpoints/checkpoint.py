@@ -7,7 +7,7 @@ import pickle
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -43,10 +43,12 @@ def checkpoint(
     Call this function once, on all ranks, before the training loop.
 
     - Rank 0 writes the checkpoints at ``state.commit()``, in a background thread. All ranks must commit at the same
-      steps. If a mesh shards the model, each rank writes its part, so that all of them need the same folder.
+      steps. If a mesh or a pipeline divides the model, each rank writes its part, so that all of them need the same
+      folder.
     - A resumed run may have a different number of ranks. It continues with the saved model, optimizer, position in the
       data and random numbers. Additional ranks are seeded from the saved seed. After a resume in the middle of an
       epoch, the random numbers that a DataLoader's worker processes draw are different.
+    - The checkpoint of a pipeline can only be continued with the same ``split`` and the same number of ranks.
 
     Args:
         state (State): the state to write, from :func:`farandole.state`.
@@ -61,8 +63,8 @@ def checkpoint(
         Checkpoints: its attribute ``resumed`` is the step of the checkpoint that was loaded, or None.
 
     Raises:
-        UsageError: an argument is wrong, there is no intact checkpoint to resume from, or other users may have written
-            the checkpoint.
+        UsageError: an argument is wrong, there is no intact checkpoint to resume from, other users may have written
+            the checkpoint, or it is that of another pipeline.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
@@ -79,7 +81,9 @@ def checkpoint(
 
 
 class Checkpoints:
-    """The checkpoints of one state. Rank 0, or all ranks of a mesh, write them one at a time, in a background thread.
+    """The checkpoints of one state, which are written one at a time, in a background thread.
+
+    Rank 0 writes them, or all ranks of a mesh or a pipeline together.
 
     Attributes:
         folder (Path): the folder that contains the checkpoints.
@@ -140,7 +144,7 @@ class Checkpoints:
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
         alone = context.outside()
-        content = sharded.read_newest(folder, self._state) if self._state.is_sharded else _received(folder)
+        content = sharded.read_newest(folder, self._state) if self._state.is_sharded else _received(folder, self._state)
         if content is None and alone:
             gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
             run.notice(gone, warning=True)
@@ -241,7 +245,7 @@ class Checkpoints:
     def _write(self, content: Content) -> None:
         try:
             if self._group is not None:
-                sharded.write(self.folder, content, self._group, before=self._tidy)
+                sharded.write(self.folder, content, self._group, staged=self._state.is_staged, before=self._tidy)
             else:
                 self._tidy()
                 files.write(self.folder, content)
@@ -283,10 +287,10 @@ def _default_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
-def _received(folder: Path) -> Content | None:
+def _received(folder: Path, target: State) -> Content | None:
     """Return the newest intact checkpoint, or None. Rank 0 reads it for all ranks that are in the world.
 
-    Raises UsageError if other users may have written the checkpoint.
+    Raises UsageError if other users may have written the checkpoint, or if it cannot be loaded into ``target``.
     """
     alone = context.outside()
     # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
@@ -297,22 +301,25 @@ def _received(folder: Path) -> Content | None:
     received = pickle.loads(head)
     if isinstance(received, str):
         raise UsageError(received)
-    assert isinstance(received, Content)
+    content, stages = cast("tuple[Content, int]", received)
+    sharded.check_stages(stages, target)
     state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
-    return replace(received, state=state)
+    return replace(content, state=state)
 
 
 def _found(folder: Path) -> tuple[Content | None, bytes]:
     """Return the newest intact checkpoint, and a pickle to send to the other ranks.
 
-    The pickle contains the checkpoint without its state, or the reason why the checkpoint is refused. It is empty if
-    there is no intact checkpoint.
+    The pickle contains the checkpoint without its state, and the number of its stages, or the reason why the checkpoint
+    is refused. It is empty if there is no intact checkpoint.
     """
     try:
         found = _newest_intact(files.checkpoint_paths(folder))
     except UntrustedError as exc:
         return None, pickle.dumps(str(exc))
-    return (found, pickle.dumps(replace(found, state={}))) if found is not None else (None, b"")
+    if found is None:
+        return None, b""
+    return found, pickle.dumps((replace(found, state={}), sharded.stages_in(found)))
 
 
 def _newest_intact(paths: list[Path]) -> Content | None:

@@ -1,4 +1,8 @@
-"""Writes and reads checkpoints of a state that a mesh shards. Each rank writes and reads its own parts."""
+"""Writes and reads checkpoints of a state of which each rank has a part. Each rank writes and reads its own part.
+
+With a mesh, the ranks have parts of the same tensors. With a pipeline, they have different tensors, so the checkpoint
+has the outline of each rank.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 
@@ -22,11 +27,14 @@ from farandole.ranks.state.nested import Place, join, split
 from farandole.ranks.state.parts import unwrapped
 from farandole.ranks.state.shards import is_shard, is_sharded
 from farandole.ranks.state.state import State
-from farandole.ranks.training.shard import Place, place_in_world
+from farandole.ranks.training.shard import BatchPlace, place_in_world
 from farandole.ranks.world import collectives, world
 from farandole.ranks.world.agreement import agreed
 from farandole.runs.checkpoints.intact import DamagedError, described
 from farandole.runs.checkpoints.trust import UntrustedError
+
+STAGES = "stages"
+"""The key of the outlines of a pipeline's parts, ordered by rank, in place of ``parts``."""
 
 
 def background_group() -> Any:
@@ -38,15 +46,26 @@ def background_group() -> Any:
         return dist.new_group(backend="gloo")
 
 
-def write(folder: Path, content: Content, group: Any, *, before: Callable[[], None]) -> None:
+def write(folder: Path, content: Content, group: Any, *, staged: bool, before: Callable[[], None]) -> None:
     """Write a checkpoint into ``folder``. All ranks of ``group`` call this, and rank 0 calls ``before`` first.
 
-    Raises OSError, on all ranks if one of them cannot write, and its subclass ConnectionError if the ranks lost their
-    connections. Partial files are removed.
+    Args:
+        folder: the folder of checkpoints.
+        content: this rank's content.
+        group: the group of all ranks.
+        staged: whether the ranks have different tensors, because of a pipeline.
+        before: what rank 0 does before it writes.
+
+    Raises:
+        OSError: a rank cannot write, on all ranks. Partial files are removed.
+        ConnectionError: the ranks have lost their connections.
     """
     tensors: dict[str, torch.Tensor] = {}
-    outline, new = split(content.state, tensors), files.temporary(folder, content.step)
-    if context.rank() != 0:
+    new = files.temporary(folder, content.step)
+    outline = split(content.state, tensors, f"{STAGES}/{context.rank()}" if staged else "")
+    if staged:
+        outline[STAGES] = _outlines(outline.pop("parts"), group)
+    elif context.rank() != 0:
         # Of tensors that are whole on all ranks, those of rank 0 count.
         tensors = {key: tensor for key, tensor in tensors.items() if is_shard(tensor)}
 
@@ -86,13 +105,14 @@ def read_newest(folder: Path, state: State) -> Content | None:
     each damaged checkpoint.
 
     Raises:
-        UsageError: other users may have written the checkpoint.
+        UsageError: other users may have written the checkpoint, or it is that of another pipeline.
     """
     own = files.checkpoint_paths(folder) if context.rank() == 0 else []
     for path in pickle.loads(collectives.broadcast_bytes(pickle.dumps(own), root=0)):
         outline = partial(files.read_outline, path, share=context.rank(), shares=context.size())
         try:
             content = agreed(outline, UntrustedError, DamagedError)
+            check_stages(stages_in(content), state)
             return agreed(partial(read, path, content, state), DamagedError)
         except UntrustedError as exc:
             raise UsageError(str(exc)) from exc
@@ -102,7 +122,7 @@ def read_newest(folder: Path, state: State) -> Content | None:
     return None
 
 
-def place(state: State) -> Place:
+def place(state: State) -> BatchPlace:
     """Return which share of each batch this rank gets.
 
     Along some dimensions of a mesh, ranks have the same share. They also need the same random numbers.
@@ -116,10 +136,35 @@ def place(state: State) -> Place:
     return place_in_world()
 
 
+def _outlines(own: Any, group: Any) -> list[Any]:
+    """Return the outlines of all ranks, ordered by rank."""
+    # What cannot be pickled fails on all ranks, as it does when one rank writes alone.
+    return [pickle.loads(outline) for outline in _together(lambda: cloudpickle.dumps(own), group)]
+
+
+def stages_in(content: Content) -> int:
+    """Return the number of ranks of the pipeline that wrote a checkpoint, or 0 if none did."""
+    return len(content.state.get(STAGES, ()))
+
+
+def check_stages(found: int, state: State) -> None:
+    """Raise UsageError if the checkpoint of a pipeline with ``found`` ranks cannot be loaded into ``state``."""
+    own = context.size() if state.is_staged else 0
+    if found != own:
+        raise UsageError(
+            f"fd.checkpoint: {_pipeline(found)} wrote the checkpoint, and it would be loaded into {_pipeline(own)}; "
+            "continue with the same fd.pipeline and the same number of ranks."
+        )
+
+
+def _pipeline(ranks: int) -> str:
+    return f"a pipeline of {ranks} ranks" if ranks else "a run without a pipeline"
+
+
 def read(path: Path, content: Content, state: State) -> Content:
     """Return the content of a checkpoint with this rank's parts of its tensors, as ``state`` has them now.
 
-    The mesh may have another shape than the one that wrote the checkpoint.
+    The mesh may have another shape than the one that wrote the checkpoint. The stages of a pipeline must be the same.
 
     Args:
         path: the checkpoint.
@@ -128,12 +173,34 @@ def read(path: Path, content: Content, state: State) -> Content:
 
     Raises:
         DamagedError: the tensors cannot be read.
+        UsageError: the checkpoint has other stages.
     """
     tensors: dict[str, torch.Tensor] = {}
-    _add_parts(content.state.get("parts", {}), state, tensors)
-    whole = join(content.state, tensors)
+    outline = dict(content.state)
+    if stages := outline.pop(STAGES, None):
+        outline["parts"] = stages[context.rank()]
+        _check_same_stages(outline["parts"], state)
+    _add_parts(outline.get("parts", {}), state, tensors)
+    whole = join(outline, tensors)
     files.restore(path, tensors)
     return replace(content, state=whole)
+
+
+def _check_same_stages(stored: dict[str, Any], state: State) -> None:
+    """Raise UsageError on all ranks if the stage of one rank has other parameters or buffers than those stored."""
+    same = all(
+        _shapes(stored.get(name, {})) == _shapes(part.state_dict())
+        for name, part in state.parts.items()
+        if isinstance(part, torch.nn.Module)
+    )
+    if not all(collectives.gather_bytes(b"same" if same else b"")):
+        raise UsageError(
+            "fd.checkpoint: a pipeline with other stages wrote the checkpoint; continue with the same split and model."
+        )
+
+
+def _shapes(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, "shape", None) for name, value in state.items()}
 
 
 def _add_parts(outline: dict[str, Any], state: State, tensors: dict[str, torch.Tensor]) -> None:

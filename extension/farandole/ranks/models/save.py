@@ -85,14 +85,14 @@ def save_model(
 
 
 def _refuse_shards(model: Any) -> None:
-    """Raise UsageError if the ranks of a mesh share the model."""
+    """Raise UsageError if no rank has the whole model."""
     # torch takes a second to import.
     from farandole.ranks.state.shards import is_sharded
 
     if is_sharded(model):
         raise UsageError(
-            "fd.save_model: the model is sharded over a mesh, and no rank has the whole of it; write a checkpoint with "
-            'fd.checkpoint, and then the model with run.save_full("model.safetensors") in the notebook.'
+            "fd.save_model: the model is divided by a mesh or a pipeline, and no rank has the whole of it; write "
+            'a checkpoint with fd.checkpoint, and then the model with run.save_full("model.safetensors") in the notebook.'
         )
 
 
@@ -145,7 +145,9 @@ def _copy(model: nn.Module) -> nn.Module:
     from torch import nn
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-    if isinstance(model, DistributedDataParallel | DataParallel):
+    from farandole.ranks.training.pipeline.model import Pipeline
+
+    if isinstance(model, DistributedDataParallel | DataParallel | Pipeline):
         model = model.module
     if not isinstance(model, nn.Module):
         raise UsageError(f"fd.save_model saves a torch.nn.Module, not a {type(model).__name__}")

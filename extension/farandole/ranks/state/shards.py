@@ -1,12 +1,14 @@
-"""Copies of tensors that a mesh shards: each rank copies its own part."""
+"""States of which each rank has a part: tensors that a mesh shards, and stages of a pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
+
+from farandole.ranks.training.pipeline.parameters import is_in_stage
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -60,9 +62,18 @@ def is_shard(tensor: Any) -> TypeGuard[DTensor]:
 
 
 def is_sharded(part: Any) -> bool:
-    """Return whether a mesh shards the parameters of a model or an optimizer."""
-    groups = part.param_groups if isinstance(part, torch.optim.Optimizer) else ()
-    own = (
-        part.parameters() if isinstance(part, torch.nn.Module) else (one for group in groups for one in group["params"])
-    )
-    return any(map(is_shard, own))
+    """Return whether each rank has only a part of a model or an optimizer, because of a mesh or a pipeline."""
+    return any(is_shard(parameter) or is_in_stage(parameter) for parameter in _parameters(part))
+
+
+def is_staged(part: Any) -> bool:
+    """Return whether each rank has a stage of a model or an optimizer, because of a pipeline."""
+    return any(map(is_in_stage, _parameters(part)))
+
+
+def _parameters(part: Any) -> Iterator[torch.Tensor]:
+    if isinstance(part, torch.nn.Module):
+        yield from part.parameters()
+    elif isinstance(part, torch.optim.Optimizer):
+        for group in part.param_groups:
+            yield from group["params"]

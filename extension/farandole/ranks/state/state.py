@@ -11,7 +11,7 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.parts import is_part, load, named, unwrapped
-from farandole.ranks.state.shards import is_sharded
+from farandole.ranks.state.shards import is_sharded, is_staged
 from farandole.ranks.state.snapshot import Snapshot, Snapshots, loadable
 
 Hook = Callable[["State"], None]
@@ -68,8 +68,13 @@ class State:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether a mesh shards a part, so that no rank has the whole state."""
+        """Whether a mesh or a pipeline divides a part, so that no rank has the whole state."""
         return any(map(is_sharded, self._parts.values()))
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether a pipeline divides a part, so that the ranks have different tensors."""
+        return any(map(is_staged, self._parts.values()))
 
     @property
     def extras(self) -> dict[str, Any]:
@@ -131,10 +136,12 @@ class State:
     def sync(self, root: int = 0) -> None:
         """Copy the state of rank ``root``, except its random states, to all ranks. All ranks must call this method.
 
-        Afterwards, `restore` returns to this state. Raises UsageError if a mesh shards the state.
+        Afterwards, `restore` returns to this state. Raises UsageError if a mesh or a pipeline divides the state.
         """
         if self.is_sharded:
-            raise UsageError("fd.state: a mesh shards this state, so no rank has a state that the others could copy.")
+            raise UsageError(
+                "fd.state: a mesh or a pipeline divides this state, so no rank has a state that the others could copy."
+            )
         own = self.state_dict()
         del own["rng"]
         found = broadcast_state(own, root)

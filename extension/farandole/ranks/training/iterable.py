@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from farandole.exceptions import UsageError
 from farandole.ranks import rng
-from farandole.ranks.training.shard import LOADER_OPTIONS, LoadedShare, Place, ShardedLoader, Share
+from farandole.ranks.training.shard import LOADER_OPTIONS, BatchPlace, LoadedShare, ShardedLoader, Share
 
 OWN_OPTIONS = ("collate_fn", "persistent_workers")
 """Options of the user's DataLoader that the rank's DataLoader does not get.
@@ -90,7 +90,7 @@ class StreamShares(IterableDataset[LoadedShare]):
         self._collate = collate
         self._drops_last = drops_last
 
-    def begin(self, place: Place, *, batch: int, seed: int, used: int) -> None:
+    def begin(self, place: BatchPlace, *, batch: int, seed: int, used: int) -> None:
         """Set this rank's place, the samples in a batch of all ranks, the seed, and the number of samples to skip."""
         self._place, self._batch, self._used = place, batch, used
         self._numbers = RandomNumbers(seed)

@@ -49,6 +49,8 @@ def prepare(
     - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may
       get one batch fewer than others. Without a model, too, it follows the mesh of the model that was prepared last:
       ranks along ``"tensor"`` get the same samples, and those along ``"shard"`` the same number of batches.
+    - With a model from :func:`farandole.pipeline`, the loader yields the whole batches on all ranks. Model and
+      optimizer stay as they are.
 
     Args:
         model (torch.nn.Module, optional): the model.
@@ -87,6 +89,8 @@ def prepare(
     """
     from farandole.ranks.training import arguments, iterable, memory, parallel
     from farandole.ranks.training.mesh import fit, shape
+    from farandole.ranks.training.pipeline import prepared as pipelines
+    from farandole.ranks.training.pipeline.model import Pipeline
     from farandole.ranks.training.shard import place_in_world
 
     arguments.check_targets(sys._getframe(1), model, optimizer, loader)
@@ -96,6 +100,10 @@ def prepare(
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")
     if optimizer is not None and model is None:
         raise UsageError("fd.prepare: an optimizer needs its model; call fd.prepare(model, optimizer, loader).")
+    if isinstance(model, Pipeline):
+        return pipelines.prepare(
+            model, optimizer, loader, sync=mode, mesh=mesh, per_rank=batch_size == "per_rank", seed=seed
+        )
     if mesh is not None:
         from farandole.ranks.training.mesh import prepared
 

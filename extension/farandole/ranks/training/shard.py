@@ -27,7 +27,7 @@ LOADER_OPTIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BatchPlace:
     """Which share of each batch this rank gets."""
 
     share: int
@@ -45,13 +45,13 @@ class Place:
             )
 
 
-Placement = Callable[[], Place]
+Placement = Callable[[], BatchPlace]
 """Returns the place of this rank in the current world."""
 
 
-def place_in_world() -> Place:
+def place_in_world() -> BatchPlace:
     """Return the place of this rank in the world, in which each rank gets a share of its own."""
-    return Place(share=context.rank(), shares=context.size())
+    return BatchPlace(share=context.rank(), shares=context.size())
 
 
 class Weight(Protocol):

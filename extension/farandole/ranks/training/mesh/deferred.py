@@ -21,7 +21,7 @@ def deferred() -> AbstractContextManager[object]:
     """Make the models in a ``with`` block without memory, for models that are larger than the memory of a rank.
 
     - :func:`farandole.prepare` with a mesh gives them memory. At any time, each rank holds its shares and at most one
-      whole unit.
+      whole unit. :func:`farandole.pipeline` gives memory to the rank's stage.
     - The parameters get their first values from ``reset_parameters()`` of the modules that own them, as torch's modules
       have it. They are the same for each number of ranks, but not those of a model that is made without this block.
 
@@ -69,14 +69,18 @@ class Materializer:
             UsageError: a module has parameters or buffers that it does not set in ``reset_parameters()``.
         """
         for own in module.modules():
-            if own in self._done:
-                continue
-            self._done.add(own)
-            _move(tensor for tensor in _tensors(own) if not tensor.is_meta)
-            number, name = self._modules[own]
-            if any(tensor.is_meta for tensor in _tensors(own)):
-                with rng.seeded((self._seed + number) % 2**63):
-                    self._materialize(own, name)
+            self.only(own)
+
+    def only(self, module: nn.Module) -> None:
+        """Do the same for the parameters and buffers of a module itself, but not for the modules in it."""
+        if module in self._done:
+            return
+        self._done.add(module)
+        _move(tensor for tensor in _tensors(module) if not tensor.is_meta)
+        number, name = self._modules[module]
+        if any(tensor.is_meta for tensor in _tensors(module)):
+            with rng.seeded((self._seed + number) % 2**63):
+                self._materialize(module, name)
 
     def _materialize(self, module: nn.Module, name: str) -> None:
         shared: list[nn.Parameter] = []

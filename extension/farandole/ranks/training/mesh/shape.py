@@ -10,7 +10,7 @@ from typing import Any
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
-from farandole.ranks.training.shard import Place, place_in_world
+from farandole.ranks.training.shard import BatchPlace, place_in_world
 from farandole.ranks.world import world
 from farandole.suggestions import did_you_mean
 
@@ -42,10 +42,10 @@ class MeshShape:
         """The number of ranks of the mesh."""
         return math.prod(self.sizes)
 
-    def place(self) -> Place:
+    def place(self) -> BatchPlace:
         """Return the place of this rank. Ranks along ``tensor`` have the same place."""
         # Only ranks along `shard` gather parameters from others that have another share.
-        return Place(share=context.rank() // self.tensor, shares=self.data * self.shard, together=self.shard > 1)
+        return BatchPlace(share=context.rank() // self.tensor, shares=self.data * self.shard, together=self.shard > 1)
 
     def __str__(self) -> str:
         return str({name: size for name, size in zip(DIMENSIONS, self.sizes, strict=True) if size > 1} or {"data": 1})
@@ -62,7 +62,7 @@ class CurrentMesh:
         """Set the mesh in the current world. None stands for a model that each rank has as a whole."""
         self._shape, self._world = shape, world.current().times_left
 
-    def place(self) -> Place:
+    def place(self) -> BatchPlace:
         """Return this rank's place in the mesh, or in the world if there is none."""
         if self._shape is None or self._world != world.current().times_left:
             return place_in_world()

@@ -25,7 +25,7 @@ from farandole.ranks.training.mesh.recompute import recompute
 from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, styles
 from farandole.ranks.training.mesh.units import check_parameters, check_ties, units
-from farandole.ranks.training.shard import Place, place_in_world
+from farandole.ranks.training.shard import BatchPlace, place_in_world
 from farandole.ranks.world import membership, world
 
 
@@ -131,7 +131,7 @@ def _refuse_use_later(model: nn.Module) -> None:
     model.register_forward_pre_hook(check, prepend=True)
 
 
-def place(model: nn.Module) -> Place:
+def place(model: nn.Module) -> BatchPlace:
     """Return the place of this rank of a model, which a mesh may shard."""
     home = _homes.get(model)
     return home.shape.place() if home is not None else place_in_world()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,6 +79,9 @@ def test_a_model_of_two_and_a_half_times_the_memory_of_a_worker_trains_on_four(
     assert all(result["loss"] > 0 for result in results)
 
 
-def test_without_a_mesh_its_ranks_are_killed(kernel: RemoteKernel) -> None:
-    with pytest.raises(CellError, match=r"its process is gone, killed by the host because it was out of memory"):
+def test_without_a_mesh_its_ranks_are_killed_and_the_message_names_one_that_fits(kernel: RemoteKernel) -> None:
+    with pytest.raises(
+        CellError, match=r"its process is gone, killed by the host because it was out of memory"
+    ) as caught:
         kernel.execute(TRAIN.format(mesh=None), deadline=CELL_SECONDS)
+    assert re.search(rf"""mesh\W+["']shard["']: {WORKERS}""", str(caught.value)), caught.value

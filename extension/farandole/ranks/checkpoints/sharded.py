@@ -60,8 +60,25 @@ def write(folder: Path, content: Content, group: Any, *, staged: bool, before: C
         OSError: a rank cannot write, on all ranks. Partial files are removed.
         ConnectionError: the ranks have lost their connections.
     """
-    tensors: dict[str, torch.Tensor] = {}
     new = files.temporary(folder, content.step)
+
+    def begin() -> None:
+        before()
+        files.begin(folder, content.step)
+
+    try:
+        _write(new, content, group, staged=staged, begin=begin)
+    except (OSError, RuntimeError, ValueError) as exc:
+        if context.rank() == 0:
+            shutil.rmtree(new, ignore_errors=True)
+        if isinstance(exc, OSError):
+            raise
+        # Gloo raises RuntimeError if a connection ends, and torch ValueError if the world was left before.
+        raise ConnectionResetError(errno.ECONNRESET, "the ranks have lost their connections") from exc
+
+
+def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Callable[[], None]) -> None:
+    tensors: dict[str, torch.Tensor] = {}
     outline = split(content.state, tensors, f"{STAGES}/{context.rank()}" if staged else "")
     if staged:
         outline[STAGES] = _outlines(outline.pop("parts"), group)
@@ -69,9 +86,8 @@ def write(folder: Path, content: Content, group: Any, *, staged: bool, before: C
         # Of tensors that are whole on all ranks, those of rank 0 count.
         tensors = {key: tensor for key, tensor in tensors.items() if is_shard(tensor)}
 
-    def begin() -> None:
-        before()
-        files.begin(folder, content.step)
+    def begin_files() -> None:
+        begin()
         files.write_outline(new, content, outline)
 
     def find() -> None:
@@ -81,21 +97,13 @@ def write(folder: Path, content: Content, group: Any, *, staged: bool, before: C
     def describe() -> dict[str, Any]:
         return {path.name: described(path) for path in new.glob(f"__{context.rank()}_*")}
 
-    try:
-        _together(begin if context.rank() == 0 else None, group)
-        _together(find, group)
-        files.store(new, tensors, group)
-        found = {name: one for own in _together(describe, group) for name, one in own.items()}
-        if context.rank() == 0:
-            others = {path.name: described(path) for path in new.iterdir() if path.name not in found}
-            files.complete(new, content, found | others)
-    except (OSError, RuntimeError, ValueError) as exc:
-        if context.rank() == 0:
-            shutil.rmtree(new, ignore_errors=True)
-        if isinstance(exc, OSError):
-            raise
-        # Gloo raises RuntimeError if a connection ends, and torch ValueError if the world was left before.
-        raise ConnectionResetError(errno.ECONNRESET, "the ranks have lost their connections") from exc
+    _together(begin_files if context.rank() == 0 else None, group)
+    _together(find, group)
+    files.store(new, tensors, group)
+    found = {name: one for own in _together(describe, group) for name, one in own.items()}
+    if context.rank() == 0:
+        others = {path.name: described(path) for path in new.iterdir() if path.name not in found}
+        files.complete(new, content, found | others)
 
 
 def read_newest(folder: Path, state: State) -> Content | None:

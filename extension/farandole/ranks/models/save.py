@@ -91,8 +91,8 @@ def _refuse_shards(model: Any) -> None:
 
     if is_sharded(model):
         raise UsageError(
-            "fd.save_model: the model is divided by a mesh or a pipeline, and no rank has the whole of it; write "
-            'a checkpoint with fd.checkpoint, and then the model with run.save_full("model.safetensors") in the notebook.'
+            "fd.save_model: the model is divided by a mesh or a pipeline, and no rank has the whole of it; write a "
+            'checkpoint with fd.checkpoint, and then the model with run.save_full("model.safetensors") in the notebook.'
         )
 
 

@@ -45,6 +45,7 @@ def prepare(
     if model is not None:
         if not how["offload"]:
             fit.announce(model, optimizer, shape, how["wrap"])
+        memory.return_freed_memory()
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = OutputWeight(model) if optimizer is not None else None
         memory.follow(model, optimizer, sent_bytes(model, shape, precision))

@@ -9,8 +9,10 @@ from farandole.runs.store import RunStore
 
 from tests.cells import SUM, interrupt_when_it_prints, text
 
+INTERRUPT_SECONDS = 6
+"""On a busy machine, a rank is killed if it needs more than 4 seconds for the long traceback from inside torch."""
 MODEL = """
-import os, signal, threading, time, torch, farandole as fd
+import os, signal, threading, torch, farandole as fd
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(0)
@@ -46,11 +48,10 @@ def train(state):
         optimizer.step()
         state.step += 1
         state.commit()
+        checkpoints.wait()
         mark = {folder!r} + "/killed"
         if fd.rank() == 1 and state.step == 13 and not os.path.exists(mark):
             open(mark, "w").close()
-            while not (checkpoints.folder / "step-10").exists():
-                time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
 
 train(state)
@@ -69,11 +70,11 @@ def cluster(tmp_path_factory):
 def test_an_interrupt_in_a_forward_pass_frees_the_ranks_and_the_next_cell_says_what_to_do(cluster):
     assert text(cluster.run(MODEL + SHARD + STEP)) == "stepped\n"
     code = ALONE.format(absent="threading.Event().wait()")
-    assert interrupt_when_it_prints(lambda show: cluster.run(code, show=show)) < 5
+    assert interrupt_when_it_prints(lambda show: cluster.run(code, show=show)) < INTERRUPT_SECONDS
     assert text(cluster.run(SUM["torch"])) == "2\n"
-    with pytest.raises(RankError, match=r"ranks 0-1: UsageError: .* create the model again before fd.prepare"):
+    with pytest.raises(RankError, match=r"UsageError: The ranks no longer .* create the model again before fd.prepare"):
         cluster.run(STEP)
-    with pytest.raises(RankError, match=r"ranks 0-1: UsageError: .*create the model again before fd.prepare with the"):
+    with pytest.raises(RankError, match=r"UsageError: fd.prepare: .*create the model again before fd.prepare with the"):
         cluster.run(SHARD)
     assert text(cluster.run(MODEL + SHARD + STEP)) == "stepped\n"
 

@@ -62,9 +62,10 @@ class Rendezvous:
             RankDiedError: there are too few ranks after the timeout; ``causes`` says why the others were lost.
         """
         members, least = self._membership, self._options.min_ranks
-        disturbed = lambda: self.disturbed or members.over  # noqa: E731
-        await members.wait_until(lambda: disturbed() or len(self.next_world) >= self._wanted(size), seconds)
-        if not disturbed() and len(self.next_world) < least:
+        await members.wait_until(
+            lambda: self.disturbed or members.over or len(self.next_world) >= self._wanted(size), seconds
+        )
+        if not (self.disturbed or members.over or len(self.next_world) >= least):
             raise too_few(members, least, self._timeouts.replacement, causes)
 
     def _wanted(self, size: int) -> int:

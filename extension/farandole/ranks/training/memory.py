@@ -30,6 +30,8 @@ from farandole.ranks.metrics import reporter, usage
 SECONDS = 1.0
 """The least time between two measurements, in seconds. Usage records are as frequent."""
 PROCESS = Path("/proc/self")
+MMAP_THRESHOLD, MMAP_BYTES = -3, 2**20
+"""The parameter of glibc's ``mallopt`` for the size from which blocks are mapped on their own, and its value here."""
 
 _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
@@ -102,6 +104,16 @@ def follow(model: nn.Module, optimizer: Any, sent: int | None = None) -> None:
         earlier.remove()
     _hooks.clear()
     _hooks[optimizer] = optimizer.register_step_post_hook(ModelMemory(model, optimizer, sent).end_step)
+
+
+def return_freed_memory() -> None:
+    """Let the C library return large blocks of the CPU's memory to the kernel when they are freed.
+
+    Units are gathered and freed all the time. By default, glibc keeps blocks of up to 32 MiB of which some were freed,
+    and then a rank of a mesh needs more memory than the whole model. Source: mallopt(3), ``M_MMAP_THRESHOLD``.
+    """
+    if context.device().type == "cpu" and (change := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        change(MMAP_THRESHOLD, MMAP_BYTES)
 
 
 def tensors(model: nn.Module, optimizer: Any) -> dict[str, list[torch.Tensor]]:

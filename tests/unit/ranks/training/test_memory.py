@@ -1,5 +1,6 @@
 """Tests of the measured memory of a prepared model."""
 
+import psutil
 import pytest
 import torch
 from farandole.ranks.metrics import reporter, usage
@@ -61,6 +62,18 @@ def test_the_peak_of_activations_is_measured(run):
     train(model, optimizer, torch.ones(16 * MIB // 4))
     # The product and its exponential have 64 MiB each.
     assert 100 * MIB < run[0]["activations_bytes"] < 500 * MIB
+
+
+@pytest.mark.skipif(not memory.PROCESS.is_dir(), reason="needs the memory of a process from Linux")
+def test_freed_units_return_to_the_kernel():
+    memory.return_freed_memory()
+    before = psutil.Process().memory_info().rss
+    kept = []
+    for _ in range(50):
+        units = [torch.ones(MIB) for _ in range(3)]
+        kept += [torch.ones(1000) for _ in units]  # small blocks behind the units keep a heap from shrinking
+        del units
+    assert psutil.Process().memory_info().rss - before < 10 * MIB
 
 
 def test_a_kernel_without_peaks_has_no_activations(run, monkeypatch, tmp_path):

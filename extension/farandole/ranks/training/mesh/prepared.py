@@ -42,6 +42,7 @@ def prepare(
     if model is not None:
         if not how["offload"]:
             fit.announce(model, optimizer, shape, how["wrap"])
+        memory.return_freed_memory()
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = output_weight(model) if optimizer is not None else None
         current().set(shape)

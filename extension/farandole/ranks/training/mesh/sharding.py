@@ -152,7 +152,8 @@ def device_mesh(shape: MeshShape) -> DeviceMesh:
 def _init_group_of_one() -> None:
     """Create the process group of a single rank that has none, because it has no cluster or the backend ``none``."""
     backend = "cpu:gloo,cuda:nccl" if context.device().type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]  # torch exports it only implicitly
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
 _meshes: dict[tuple[int, MeshShape], DeviceMesh] = {}

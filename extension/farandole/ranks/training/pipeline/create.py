@@ -78,6 +78,7 @@ def pipeline(
         Materializer(model)(model)
         model.to(context.device())
         return Pipeline(model, Alone(model, loss_fn, microbatches), **sizes)
+    from farandole.ranks.training.pipeline import links
     from farandole.ranks.training.pipeline.staged import Staged
     from farandole.ranks.training.pipeline.ties import Ties
 
@@ -88,6 +89,7 @@ def pipeline(
     numbers = range(context.rank(), len(found), context.size())
     module = stages.subtree(model, [found[number] for number in numbers], materialize).to(context.device())
     parameters.mark(module.parameters())
+    links.group()
     ties = Ties.of(module, shared)
     ties.start_alike()
     own = {number: stages.Stage(module, found[number], is_last=number == len(found) - 1) for number in numbers}

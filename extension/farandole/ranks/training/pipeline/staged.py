@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
-from farandole.ranks.training.pipeline import tracing
+from farandole.ranks.training.pipeline import links, tracing
 from farandole.ranks.training.pipeline.alone import Loss, check_loss, check_output
 from farandole.ranks.training.pipeline.model import Tensors
 from farandole.ranks.training.pipeline.stages import Stage, has_gradients
@@ -81,7 +81,7 @@ class Staged:
         if built is None or built.key != key:
             built = self._build(key, batch, target)
         losses: list[torch.Tensor] = []
-        with self._ties.added():
+        with self._ties.added(), _unwrapped_errors():
             built.schedule.step(target=target, losses=losses, return_outputs=False, **batch)
         self._built = built
         loss = torch.stack(losses).detach().sum() if losses else torch.empty((), dtype=built.dtype, device=self._device)
@@ -123,6 +123,7 @@ class Staged:
                 self._device,
                 input_args=metas[index - 1] if index else (),
                 output_args=metas[index],
+                group=links.group(),
             )
             for index, stage in self._stages.items()
         ]
@@ -198,12 +199,12 @@ class Staged:
         """Send tensors from one rank to another, which returns them. Other ranks return nothing."""
         if context.rank() == source:
             for tensor in values or ():
-                dist.send(tensor, target)
+                links.send(tensor, target)
         if context.rank() != target:
             return ()
         received = tuple(map(self._empty, like))
         for tensor in received:
-            dist.recv(tensor, source)
+            links.receive(tensor, source)
         return received
 
     def _empty(self, like: torch.Tensor) -> torch.Tensor:
@@ -234,6 +235,15 @@ def _check_same_batch(*tensors: torch.Tensor) -> None:
             "fd.pipeline: the ranks have different batches, and all of them need the same; pass the model and the "
             "DataLoader to fd.prepare, which gives each rank the whole batch."
         )
+
+
+@contextmanager
+def _unwrapped_errors() -> Iterator[None]:
+    """Raise the error of a stage itself. torch raises it as the cause of a RuntimeError, which hides what it says."""
+    try:
+        yield
+    except RuntimeError as exc:
+        raise exc.__cause__ or exc from None
 
 
 @contextmanager

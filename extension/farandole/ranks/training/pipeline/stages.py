@@ -31,6 +31,8 @@ class Stage(nn.Module):
         self.module = module
         self._modes = modes
         self._runs = {mode: fx.Interpreter(module, graph=one.graph) for mode, one in modes.items()}
+        for run in self._runs.values():
+            run.extra_traceback = False  # it would add lines about the graph to the messages of errors
         self._is_last = is_last
 
     @property

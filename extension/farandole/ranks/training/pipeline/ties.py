@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from farandole.ranks import context
-from farandole.ranks.training.pipeline import parameters
+from farandole.ranks.training.pipeline import links, parameters
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,10 @@ def _sum(tie: Tie, gradient: torch.Tensor) -> torch.Tensor:
     """Return the sum of the gradients of all ranks of a tie."""
     first, *others = tie.ranks
     if context.rank() != first:
-        dist.send(gradient, first)
+        links.send(gradient, first)
     for other in others if context.rank() == first else ():
         received = torch.empty_like(gradient)
-        dist.recv(received, other)
+        links.receive(received, other)
         gradient += received
     _send_to_others(tie, gradient)
     return gradient
@@ -91,7 +90,7 @@ def _send_to_others(tie: Tie, tensor: torch.Tensor) -> None:
     """Replace the values of a tensor by those of the first rank of a tie."""
     first, *others = tie.ranks
     if context.rank() != first:
-        dist.recv(tensor, first)
+        links.receive(tensor, first)
         return
     for other in others:
-        dist.send(tensor, other)
+        links.send(tensor, other)

@@ -112,7 +112,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
         return model, optimizer
     if not context.outside():
         check_same_model(model)
-    _broadcast_model(model, backend)
+    broadcast_model(model, backend)
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         broadcast_optimizer(optimizer)
     if isinstance(sync, attached.LocalUpdateMode):
@@ -204,8 +204,10 @@ def check_same_model(model: nn.Module) -> None:
         )
 
 
-def _broadcast_model(model: nn.Module, backend: str) -> None:
-    named = [*model.named_parameters(), *model.named_buffers()]
+def broadcast_model(model: nn.Module, backend: str) -> None:
+    """Give all ranks the parameters and buffers of rank 0. Those without memory stay as they are."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    named = [(name, tensor) for name, tensor in tensors if not tensor.is_meta]
     if backend == "horovod":
         import horovod.torch as hvd
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import torch
@@ -50,13 +49,15 @@ class Materializer:
     - A parameter without memory gets its first values from random numbers. They depend on rank 0's seed and on the
       order of the modules, so that all ranks get the same values.
 
-    All ranks must create it together, and call it for the same modules.
+    All ranks must create it together, and call it for the same modules. Unless ``alike``, each rank may call it for
+    other modules, and parameters with memory keep their values.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, alike: bool = True) -> None:
         self._modules = {module: (number, name) for number, (name, module) in enumerate(model.named_modules())}
         needed = any(tensor.is_meta for module in self._modules for tensor in _tensors(module))
         self._seed = broadcast_seed() if needed else 0
+        self._alike = alike and context.size() > 1
         self._done: set[nn.Module] = set()
         self._made: dict[int, nn.Parameter] = {}
         """The parameters that have memory, by the id of the parameter without it, which modules may share."""
@@ -76,7 +77,11 @@ class Materializer:
         if module in self._done:
             return
         self._done.add(module)
-        _move(tensor for tensor in _tensors(module) if not tensor.is_meta)
+        for tensor in _tensors(module):
+            if not tensor.is_meta:
+                tensor.data = tensor.data.to(context.device())
+                if self._alike:
+                    dist.broadcast(tensor.data, src=0)
         number, name = self._modules[module]
         if any(tensor.is_meta for tensor in _tensors(module)):
             with rng.seeded((self._seed + number) % 2**63):
@@ -109,14 +114,6 @@ class Materializer:
                 f"fd.deferred: {type(module).__name__} {name!r} does not set all of its parameters and buffers in "
                 "reset_parameters(); define that method so that it sets them, or make the model without fd.deferred."
             )
-
-
-def _move(tensors: Iterable[torch.Tensor]) -> None:
-    """Move tensors to this rank's device, and give them rank 0's values."""
-    for tensor in tensors:
-        tensor.data = tensor.data.to(context.device())
-        if context.size() > 1:
-            dist.broadcast(tensor.data, src=0)
 
 
 def _unset(tensor: torch.Tensor) -> torch.Tensor:

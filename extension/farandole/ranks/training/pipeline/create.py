@@ -83,9 +83,8 @@ def pipeline(
     from farandole.ranks.training.pipeline.ties import Ties
 
     arguments.check_stages(len(found), microbatches, schedule)
-    materialize = Materializer(model)
-    if not materialize.needed:
-        parallel.broadcast_model(model, "torch")
+    parallel.broadcast_model(model, "torch")
+    materialize = Materializer(model, alike=False)
     numbers = range(context.rank(), len(found), context.size())
     module = stages.subtree(model, [found[number] for number in numbers], materialize).to(context.device())
     parameters.mark(module.parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -59,8 +60,11 @@ class Materializer:
         self._seed = broadcast_seed() if needed else 0
         self._alike = alike and context.size() > 1
         self._done: set[nn.Module] = set()
-        self._made: dict[int, nn.Parameter] = {}
-        """The parameters that have memory, by the id of the parameter without it, which modules may share."""
+        self._made: WeakValueDictionary[int, nn.Parameter] = WeakValueDictionary()
+        """The parameters that have memory, by the id of the parameter without it, which modules may share.
+
+        Only the modules keep them, so that their memory is free as soon as they are sharded.
+        """
         self._meta: list[nn.Parameter] = []
 
     def __call__(self, module: nn.Module) -> None:

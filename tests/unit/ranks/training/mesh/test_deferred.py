@@ -1,9 +1,12 @@
 """Tests of models that are made without memory. `tests/contract/test_mesh.py` shards such models over ranks."""
 
+import weakref
+
 import farandole as fd
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks.training.mesh.deferred import Materializer
 from torch import nn
 
 
@@ -86,3 +89,14 @@ class Mask(nn.Module):
 def test_a_mask_that_is_not_set_is_named():
     with pytest.raises(UsageError, match="Mask '' does not set all of its parameters and buffers"):
         prepared(1, Mask)
+
+
+def test_only_the_model_keeps_the_memory_of_its_parameters():
+    with fd.deferred():
+        model = nn.Linear(2, 1)
+    materialize = Materializer(model)
+    materialize(model)
+    whole = weakref.ref(model.weight)
+    # As sharding does.
+    model.weight = nn.Parameter(torch.zeros(1))
+    assert whole() is None

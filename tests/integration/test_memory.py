@@ -9,6 +9,8 @@ from farandole.runs.store import RunStore
 from farandole.runs.view import view_of
 
 DEADLINE = 60
+MEMORY = 800 * 2**20
+"""The memory of a rank in bytes. It has room for half of the large model, but not for all."""
 TRAIN = """
 import farandole as fd, torch
 from torch import nn
@@ -20,6 +22,9 @@ optimizer.step()
 LARGE = """
 import os, signal, time
 from pathlib import Path
+from farandole.ranks.preflight import machine
+
+machine.share_of_memory = lambda *_: {memory}
 
 class Large(nn.Sequential):
     def to(self, *_):  # as if the rank were killed when the model gets its memory
@@ -27,8 +32,7 @@ class Large(nn.Sequential):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
-with fd.deferred():
-    model = Large(*(nn.Linear(8192, 16384, bias=False) for _ in range(90)))  # 90 units of 512 MiB
+model = Large(*(nn.Linear(2048, 2048, bias=False) for _ in range(8)))  # 8 units of 16 MiB
 optimizer = torch.optim.Adam(model.parameters())
 model, optimizer, _ = fd.prepare(model, optimizer)
 """
@@ -44,12 +48,12 @@ def test_the_memory_of_a_model_is_shown_and_a_rank_that_is_too_small_is_told_the
         assert all(row["model"]["optimizer"] >= 2 * share for row in rows)
         # Both layers are gathered twice, and their gradients are reduced once.
         assert [row["model"]["step_sent"] for row in rows] == [3 * share, 3 * share]
-        run = cluster.train(TRAIN + LARGE.format(flag=str(flag)), detach=True)
+        run = cluster.train(TRAIN + LARGE.format(flag=str(flag), memory=MEMORY), detach=True)
         deadline = time.monotonic() + DEADLINE
         while not all(view.advice for view in run.ranks()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         flag.touch()
-        with pytest.raises(RankDiedError, match=r"its process is gone.*The smallest mesh that fits is mesh=.'shard': "):
+        with pytest.raises(RankDiedError, match=r"is gone.*The smallest mesh that fits is mesh=.'shard': 2"):
             run.wait(DEADLINE)
-        assert "mesh={'shard': " in run.error
+        assert "mesh={'shard': 2}" in run.error

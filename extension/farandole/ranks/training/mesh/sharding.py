@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -104,10 +105,14 @@ def _shard(model: nn.Module, sharding: Sharding, blocks: Sequence[nn.Module], ma
     for unit in (*blocks, model):
         # Only this unit is whole on the rank's device now.
         materialize(unit)
+        whole = [parameter for parameter in unit.parameters() if not isinstance(parameter, DTensor)]
         for module in unit.modules():
             if style := split.pop(module, None):
                 parallelize_module(module, mesh["tensor"], style, src_data_rank=None)
         shard(unit)
+        for parameter in whole:
+            # The optimizer still has it, and would keep its memory.
+            parameter.data = parameter.new_empty(0)
     _homes[model] = _home(sharding)
     _refuse_use_later(model)
     if shape.tensor > 1:

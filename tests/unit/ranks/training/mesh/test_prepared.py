@@ -45,6 +45,17 @@ def test_precision_and_recompute_act_on_one_rank():
         fd.prepare(model, optimizer)
 
 
+@pytest.mark.usefixtures("one_group")
+def test_whole_parameters_are_freed_although_the_optimizer_has_them():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    whole, expected = list(model.parameters()), [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, _, _ = fd.prepare(model, optimizer, mesh={"shard": -1}, precision=torch.bfloat16)
+    assert [parameter.untyped_storage().nbytes() for parameter in whole] == [0] * 4
+    for parameter, value in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.full_tensor(), value)
+
+
 class Counted(nn.Linear):
     calls = 0
 

@@ -30,7 +30,7 @@ async def is_connected(core: ClusterCore, hub_url: str | None, *, store: RunStor
         return False
     if not all(await asyncio.gather(*(kernel.worker_answers() for kernel in kernels if kernel.alive))):
         return False
-    # A rank may have died while the others answered.
+    # A rank may have died before the last answer arrived.
     return all(kernel.alive for kernel in kernels) and not await _has_more(core, store, known)
 
 

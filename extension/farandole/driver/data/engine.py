@@ -160,7 +160,7 @@ class DataEngine:
         if not kernels:
             return
         call = rank_calls.end_data_worker(scheduler)
-        # A rank that is lost or hangs needs no Dask worker any more.
+        # The driver disconnects even if a rank is lost or does not answer in time.
         with suppress(FarandoleError):
             await self._core.group.control(
                 call, what="ending Dask", timeout=END_SECONDS, kernels=kernels, in_subshell=True

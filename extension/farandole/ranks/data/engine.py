@@ -58,7 +58,7 @@ class Engine:
             self._worker.executor.resume()
 
     def end(self, scheduler: str) -> None:
-        """End the Dask worker if it serves this scheduler. Another notebook may have started Dask since."""
+        """End the Dask worker, unless another notebook has started one for its own scheduler since."""
         if self._schedulers[-1:] == [scheduler]:
             self.stop()
 

@@ -6,6 +6,7 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
@@ -17,7 +18,6 @@ from tests.browser.lab import open_panel, places, points, show_tab, wait_for_poi
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import psutil
     from playwright.sync_api import Locator
 
     from tests.browser.lab import Lab

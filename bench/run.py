@@ -19,7 +19,7 @@ from bench.record import Record, save, table  # noqa: E402 - needs the line abov
 from bench.site import THREADS, environment  # noqa: E402
 from hub.up import stop_on_signals  # noqa: E402
 
-BENCHES = ("fanout", "growth", "start", "idle", "report", "table", "throughput", "state", "recovery")
+BENCHES = ("fanout", "growth", "start", "idle", "report", "table", "throughput", "sharding", "state", "recovery")
 CONTAINER_BENCHES = ("carry",)
 """Benches that only `make bench-carry` runs, because they need root, an engine and the images of `make images`."""
 LARGE_BENCHES = ("scale",)

@@ -25,42 +25,49 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-LOOPS = Path(__file__).parent / "loops"
+LOOPS = Path(__file__).parent / "loops" / "turns"
 LAUNCHER_SECONDS = 300
 TURNS = 10
 TURN_SECONDS = 2.0
 PROGRAMS = Path(sys.executable).parent
+LAUNCHERS = {
+    "horovod": [str(PROGRAMS / "horovodrun"), "-np", "2", "--gloo", sys.executable],
+    "torch": [str(PROGRAMS / "torchrun"), "--standalone", "--nproc-per-node", "2"],
+}
 
 
 def measure(repeats: int) -> Iterator[Record]:
     """Yield the records throughput_ratio_horovod and throughput_ratio_torch; the side that trains first alternates."""
-    launchers = {
-        "horovod": [str(PROGRAMS / "horovodrun"), "-np", "2", "--gloo", sys.executable],
-        "torch": [str(PROGRAMS / "torchrun"), "--standalone", "--nproc-per-node", "2"],
-    }
-    loops = {"horovod": LOOPS / "horovod.py", "torch": LOOPS / "torch_ddp.py"}
     shell = make_shell()
     with bench_hub():
-        for backend, launcher in launchers.items():
-            loop = loops[backend].read_text()
-            pairs = [_pair(shell, backend, loop, launcher, ours_first=run % 2 == 0) for run in range(repeats)]
+        for backend, files in {"horovod": ("horovod",), "torch": ("torch_world", "torch_ddp")}.items():
+            loop = code(*files, "throughput_model")
+            pairs = [pair(shell, backend, loop, loop, ours_first=run % 2 == 0) for run in range(repeats)]
             yield ratio_of_pairs(f"throughput_ratio_{backend}", pairs, limit=">= 0.98", note="samples / s")
 
 
-def _pair(
-    shell: InteractiveShell, backend: str, loop: str, launcher: list[str], *, ours_first: bool
-) -> tuple[float, float]:
-    """Return the samples per second of both sides.
+def code(*names: str) -> str:
+    """Return the code of some files of the folder `loops/turns`, one after another."""
+    return "\n".join((LOOPS / f"{name}.py").read_text() for name in names)
+
+
+def pair(shell: InteractiveShell, backend: str, ours: str, theirs: str, *, ours_first: bool) -> tuple[float, float]:
+    """Train in a cell and under the launcher of the backend, and return the samples per second of both sides.
+
+    ``ours`` and ``theirs`` are the code of both sides before turns.py.
 
     The second value is a median over all turns. The first value is scaled so that the ratio of both values is the
     median of the turns' ratios, because only the sides of the same turn are comparable.
     """
+    launcher = LAUNCHERS[backend]
     with tempfile.TemporaryDirectory(prefix="farandole-turns-") as name:
         folder = Path(name)
-        turns = (LOOPS / "turns.py").read_text()
         cell, script = (
-            "\n".join([_constants(folder, side, first=(side == "ours") == ours_first), loop, turns, end])
-            for side, end in [("ours", "import farandole as fd\nfd.result(rates)"), ("theirs", _WRITE_RATES)]
+            "\n".join([_constants(folder, side, first=(side == "ours") == ours_first), loop, code("turns"), end])
+            for side, loop, end in [
+                ("ours", ours, "import farandole as fd\nfd.result(rates)"),
+                ("theirs", theirs, _WRITE_RATES),
+            ]
         )
         (folder / "loop.py").write_text(script)
         with (
@@ -76,10 +83,10 @@ def _pair(
                     raise subprocess.CalledProcessError(status, launcher)
             finally:
                 process.terminate()
-        ours = shell.user_ns["run"].result
-        theirs = json.loads((folder / "rates").read_text())
-    rate = median(theirs)
-    return rate * median(mine / other for mine, other in zip(ours, theirs, strict=True)), rate
+        rates = shell.user_ns["run"].result
+        others = json.loads((folder / "rates").read_text())
+    rate = median(others)
+    return rate * median(mine / other for mine, other in zip(rates, others, strict=True)), rate
 
 
 _WRITE_RATES = """

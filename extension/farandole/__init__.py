@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from farandole.ranks.metrics.result import result as result
     from farandole.ranks.metrics.track import track as track
     from farandole.ranks.models.save import save_model as save_model
+    from farandole.ranks.models.weights import load_weights as load_weights
     from farandole.ranks.state.state import state as state
     from farandole.ranks.training import sync as sync
+    from farandole.ranks.training.mesh.clip import clip_grad_norm_ as clip_grad_norm_
+    from farandole.ranks.training.mesh.deferred import deferred as deferred
+    from farandole.ranks.training.pipeline.create import pipeline as pipeline
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
     from farandole.runs.store import load_runs as load_runs
@@ -43,15 +47,19 @@ _HOMES = {
     "Elastic": "farandole.driver.options",
     "Endpoint": "farandole.driver.endpoints.endpoint",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
+    "clip_grad_norm_": "farandole.ranks.training.mesh.clip",
     "config": "farandole.ranks.metrics.config",
     "dataset": "farandole.datasets.dataset",
+    "deferred": "farandole.ranks.training.mesh.deferred",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
     "load_model": "farandole.models.load",
     "load_run": "farandole.runs.store",
     "load_runs": "farandole.runs.store",
+    "load_weights": "farandole.ranks.models.weights",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
+    "pipeline": "farandole.ranks.training.pipeline.create",
     "prepare": "farandole.ranks.training.prepare",
     "rank": "farandole.ranks.context",
     "report": "farandole.ranks.metrics.report",

@@ -150,6 +150,8 @@ class Kind(StrEnum):
     """Contains a sentence for the user as ``text``. If ``warning`` is true, it reports a loss, a hang or a failure."""
     SYNC = "sync"
     """Contains what a mode of `fd.sync` costs the rank."""
+    FIT = "fit"
+    """Says in ``text`` on which mesh the model of the cell fits, because it may be too large for the rank."""
 
 
 class Notify(Protocol):
@@ -176,6 +178,13 @@ COLLECTIVE_WORDS = (
 def is_collective_failure(name: str, message: str) -> bool:
     """Return whether an error's class name and message indicate that a peer left during a collective."""
     return name in COLLECTIVE_ERRORS or any(word in message for word in COLLECTIVE_WORDS)
+
+
+RESTART_EXIT_CODE = 75
+"""The exit code of a rank of an elastic run that cannot continue without a lost rank, because both share a model."""
+
+RESTARTED = "ended, to begin again together with the ranks that share its model"
+"""The cause of death of a rank that exits with `RESTART_EXIT_CODE`."""
 
 
 class Status(StrEnum):

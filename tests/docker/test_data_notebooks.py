@@ -1,4 +1,4 @@
-"""Runs the notebooks that prepare data, train and compute results with it in containers.
+"""Runs the notebooks that prepare data, train and compute results with it in containers, and the one on large models.
 
 They train in containers for minutes. The tests of the same notebooks in tests/integration run the same cells on a local
 hub, so these tests have the marker `release`.
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import images_at_scale, nowcasting, recommender
+from tests import images_at_scale, models_that_do_not_fit, nowcasting, recommender
 from tests.data import cinic10, first_images, msweb, radar
+from tests.docker.conftest import WORKERS
 from tests.docker.unpacking import unpacking
 
 if TYPE_CHECKING:
@@ -48,3 +49,10 @@ def test_the_notebook_builds_a_recommender_in_containers(stack: Stack, tmp_path:
         kernel.execute(unpacking(data.glob("*.csv"), data, TARGET), deadline=UNPACK_SECONDS)
         outputs = recommender.run_notebook(kernel, recommender.SMALL.format(data=TARGET))
     recommender.assert_recommended(outputs)
+
+
+def test_the_notebook_trains_on_meshes_in_containers(stack: Stack) -> None:
+    ranks = (1, 2, WORKERS)
+    with stack.kernel("gulliver", path=models_that_do_not_fit.NOTEBOOK.name) as kernel:
+        outputs = models_that_do_not_fit.run_notebook(kernel, ranks)
+    models_that_do_not_fit.assert_compared(outputs, ranks)

@@ -29,7 +29,7 @@ from farandole.exceptions import RunNotFoundError
 from farandole.frames import PROTOCOL
 from farandole.notebook.listing import RunList
 from farandole.protocol import RUN_MARK
-from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.checkpoints.found import checkpoints_of
 from farandole.runs.store import RunStore
 from farandole.server.worker.args import WORKER_ARGS
 from hypothesis import HealthCheck, given, settings

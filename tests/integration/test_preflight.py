@@ -58,6 +58,8 @@ def test_the_speed_of_a_model_is_predicted_in_each_mode(start, backend):
     with start(ranks=2, backend=backend) as cluster:
         cluster.run(define)
         found = cluster.check("network", "batch")
+        assert found.fit.whole
+        assert found.fit.advice == "network fits on each rank without a mesh."
         assert found.model.size == 4 * (2000 * 500 + 500)
         first, *others = found.modes
         assert (first.mode, first.bytes_per_step) == ('sync="step"', found.model.size)

@@ -314,8 +314,8 @@ class Cluster(ClusterData):
     def check(self, model: str = "", batch: str = "") -> Preflight:
         """Check all ranks and the network between them before training, and return the measurements and the faults.
 
-        ``model`` and ``batch`` name variables on the ranks: a ``torch.nn.Module``, and a batch of its input or a tuple
-        that begins with one. With them, the result also has the predicted speed in each mode of ``fd.sync``.
+        ``model`` names a ``torch.nn.Module`` on the ranks, and the result says whether it fits or on which mesh.
+        ``batch`` names a batch of its input or a tuple that begins with one, and adds the speed with each ``fd.sync``.
 
         Raises:
             UsageError: a cell is running, or there is no such model or batch on the ranks.

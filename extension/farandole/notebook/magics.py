@@ -57,8 +57,8 @@ class FarandoleMagics(Magics):
     @argument("--name", "-n", help="the cluster's name (default: main)")
     @argument("--timeout", type=float, default=SERVER_START_SECONDS, help="seconds until the workers must be ready")
     @argument("--lines", type=int, default=100, help="number of log lines to show")
-    @argument("--model", metavar="NAME", help="the ranks' variable with the model whose speed is predicted")
-    @argument("--batch", metavar="NAME", help="the ranks' variable with a batch for this model")
+    @argument("--model", metavar="NAME", help="the ranks' variable with the model whose memory is predicted")
+    @argument("--batch", metavar="NAME", help="a batch for this model, whose speed is then predicted, too")
     @argument("--to", metavar="DIR", default="", help="the folder to copy to (default: one with the same name)")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
     @argument("--pause-while-training", action="store_true", help="let Dask's tasks wait while a training cell runs")
@@ -271,7 +271,7 @@ class FarandoleMagics(Magics):
         return self._named(options).status()
 
     def _check(self, options: argparse.Namespace) -> Any:
-        """Test all ranks and the network between them. With a model, also predict its speed in each mode of `fd.sync`.
+        """Test all ranks and the network between them. With a model, predict if it fits; with a batch, also its speed.
 
         Options: --model, --batch
         """

@@ -177,6 +177,11 @@ def measure_model(model: str, batch: str) -> dict[str, Any]:
     return models.measure(model, batch)
 
 
+def fit_model(model: str) -> dict[str, Any]:
+    """Return how much memory the training of a model of the user's namespace needs on meshes, or an error."""
+    return models.fit(model)
+
+
 def predict_modes(figures: dict[str, float], overheads: list[dict[str, list[float]]]) -> list[dict[str, Any]]:
     """Return the predicted speed of training in each mode of ``fd.sync``."""
     return models.predict(figures, overheads)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from farandole.protocol import is_collective_failure
+from farandole.exceptions import UsageError
+from farandole.protocol import RESTART_EXIT_CODE, is_collective_failure
 from farandole.ranks import context, run
 from farandole.ranks.metrics import reporter
 from farandole.ranks.world import membership
@@ -23,7 +26,8 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
     """Make a training loop elastic, so that it continues when ranks are lost or added.
 
     In a run with ``--elastic``, the loop is called again after each change of the world, with the state from the last
-    commit. In other runs the loop is called once.
+    commit. If a mesh shards the model, all ranks run the cell again, and continue from the newest checkpoint. In other
+    runs the loop is called once.
 
     - The loop must start from the epoch and step in its state.
     - A run has one elastic loop, which covers all epochs. With several, a new rank could not know which one to join.
@@ -53,6 +57,8 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
 
 def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> T:
     member.enter_loop()
+    if state.is_sharded:
+        return _run_sharded(member, state, loop)
     loaded = _set_up(member, state)
     inside, failed, why = not context.outside(), False, ""
     while True:
@@ -70,6 +76,37 @@ def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
             failed, why = True, f"{type(exc).__name__}: {exc}"
         _roll_back(member, state, failed=failed)
         inside = False
+
+
+def _run_sharded(member: ElasticClient, state: State, loop: Callable[[], T]) -> T:
+    """Call a loop whose state a mesh shards. If the world changes, end this process.
+
+    The lost rank's shares exist only in checkpoints, and torch cannot move a sharded model to another world. The driver
+    replaces all ranks, and these run the cell again: `fd.prepare` waits for the world, and the newest checkpoint is
+    loaded here.
+    """
+    if not run.current().has_checkpoints(state):
+        raise UsageError(
+            "an elastic run whose model a mesh shards continues from checkpoints; call fd.checkpoint(state) before the "
+            "loop"
+        )
+    if member.lr_rule != "none":
+        raise UsageError("learning rates of a model that a mesh shards stay as they are; leave out --lr-rule")
+    state.on_commit(member.at_commit)
+    run.current().catch_up(state)
+    try:
+        return loop()
+    except WorldChange:
+        pass
+    except (Exception, KeyboardInterrupt) as exc:
+        if not _caused_by_world(member, exc):
+            raise
+    # Releases other ranks, and a thread that writes a checkpoint with a lost rank. A complete one is published first.
+    membership.abandon_world()
+    run.current().end(failed=True)
+    reporter.current().flush()
+    sys.stdout.flush()
+    os._exit(RESTART_EXIT_CODE)
 
 
 def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:

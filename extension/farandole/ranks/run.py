@@ -75,6 +75,10 @@ class CurrentRun:
         """Register ``load`` as the function that `catch_up` calls for this state."""
         self._loaders[state] = load
 
+    def has_checkpoints(self, state: object) -> bool:
+        """Return whether `catch_up` can load checkpoints into this state."""
+        return state in self._loaders
+
     def catch_up(self, state: object) -> LoadedCheckpoint | None:
         """Load this run's newest checkpoint into the state of a new rank, unless the state is at least as new.
 

@@ -157,6 +157,8 @@ class RankView:
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The last progress message of each loop, by the name of the loop."""
     log: LogTail = field(default_factory=LogTail)
+    advice: str = ""
+    """A sentence for the user if the rank runs out of memory. It is empty if the model should fit."""
 
 
 def still_going(run_id: str, seconds: float | None) -> DeadlineError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.exceptions import FarandoleError, RankError, UsageError
 from farandole.hyperparameters import Hyperparameter, checked
 from farandole.protocol import Kind, Report, Status, check_usage, checked_sync, report_from_json
-from farandole.runs.checkpoints import Checkpoint, checkpoints_of
+from farandole.runs.checkpoints.found import Checkpoint, checkpoints_of, newest
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
 from farandole.runs.series import RankTable, Series, drawn, text_of_any_kind
@@ -167,6 +167,8 @@ class Run:
             self.notice(record["text"], warning=record.get("warning") is True)
         elif kind == Kind.SYNC:
             self._add_sync(rank, record)
+        elif kind == Kind.FIT:
+            self._view(rank).advice = str(record["text"])
         elif kind == Kind.USAGE:
             check_usage(record)
             self._view(rank).usage = record
@@ -211,11 +213,12 @@ class Run:
     def _is_unwritten(self, rank: int, record: dict[str, Any]) -> bool:
         """Return whether the run needs a message that ``positions.json`` counts, because no file may have its content.
 
-        Progress is in no file, and figures of `fd.sync` are written late. In an elastic run, several kernels have had
-        the same rank, and their journals are read in any order, so only the newest figures count.
+        Progress and advice are in no file, and figures of `fd.sync` are written late. In an elastic run, several
+        kernels have had the same rank, and their journals are read in any order, so only the newest figures count.
         """
         kind = record.get("kind")
-        return kind == Kind.PROGRESS or (kind == Kind.SYNC and record["time"] >= self._sync_times.get(rank, 0.0))
+        newest = kind == Kind.SYNC and record["time"] >= self._sync_times.get(rank, 0.0)
+        return newest or kind in {Kind.PROGRESS, Kind.FIT}
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
         """Set the state of a rank, which the dashboard shows."""
@@ -319,6 +322,26 @@ class Run:
                 "onnx": onnx,
             }
         )
+
+    def save_full(self, path: str | Path, *, name: str = "model", step: int | None = None) -> Path:
+        """Write a model of the newest checkpoint to one file of safetensors, and return its path.
+
+        This works for each checkpoint, also if a mesh sharded the model. One tensor at a time is in memory.
+
+        Args:
+            path: the file, such as ``model.safetensors``. An earlier file is replaced.
+            name: the name of the model in ``fd.state``.
+            step: the step of another checkpoint, of those in `checkpoints`.
+
+        Raises:
+            UsageError: there is no such checkpoint, no such model in it, or other users may have written it.
+            ModelError: the checkpoint is damaged, or the file cannot be written.
+        """
+        from farandole.runs.checkpoints.full_model import write_model  # it imports torch
+
+        chosen, target = newest(self.checkpoints, self.id, step), Path(path).expanduser()
+        write_model(chosen.path, name, target)
+        return target
 
     def flush(self) -> None:
         """Write all pending data to the files now."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.exceptions import RunNotFoundError, RunUnreadableError, UsageError
 from farandole.protocol import Status
 from farandole.reading import read_json
-from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.checkpoints.found import checkpoints_of
 from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
 from farandole.runs.lifecycle.lock import changing
 from farandole.runs.lifecycle.tombstones import is_deleted, unmark

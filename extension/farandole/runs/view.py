@@ -203,8 +203,17 @@ def _row(view: RankView) -> dict[str, Any]:
         "samples_per_second": short(step.get("samples_per_second")),
         "step_seconds": short(step.get("step_seconds")),
         "slowest": False,
+        "model": _model(usage),
         "log": view.log.lines(),
     }
+
+
+def _model(usage: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how much memory the prepared model takes on a rank, or None before its first step."""
+    if usage.get("parameters_bytes") is None:
+        return None
+    names = ("parameters", "gradients", "optimizer", "activations", "step_sent")
+    return {name: usage.get(f"{name}_bytes") for name in names}
 
 
 def _busiest(view: RankView) -> dict[str, Any]:

@@ -46,6 +46,7 @@ NOT_FOR_USERS = {
     "extension/farandole/registry/image.py": {"raise ValueError(": PART},
     "extension/farandole/ranks/data/worker.py": {"raise CancelledError(": "Dask computes such a task elsewhere"},
     "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
+    "extension/farandole/driver/preflight/fit.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/preflight/modes.py": {"raise UsageError(errors[0])": PASSED_ON},
     "extension/farandole/driver/workers/source.py": {"raise NoClusterError(str(exc))": PASSED_ON},
     "extension/farandole/cli/credentials.py": {"raise ValueError(": PART},
@@ -69,6 +70,11 @@ NOT_FOR_USERS = {
         "raise OSError(0": "a checkpoint that cannot be written is a notice in the output",
         "raise _cause(exc)": "a checkpoint that cannot be written is a notice in the output",
     },
+    "extension/farandole/ranks/checkpoints/sharded.py": {
+        "raise ConnectionResetError(": "a checkpoint that cannot be written is a notice in the output",
+        "raise OSError(": "a checkpoint that cannot be written is a notice in the output",
+        "raise UsageError(str(exc))": PASSED_ON,
+    },
     "extension/farandole/ranks/checkpoints/memory_checkpoint.py": {"raise PermissionError(": HANDLED},
     "extension/farandole/ranks/preflight/links.py": {
         "raise ConnectionError(": "a row of `%cluster check` shows it",
@@ -81,7 +87,12 @@ NOT_FOR_USERS = {
         "raise ConnectionError(": "a notice of the run shows it"
     },
     "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
+    "extension/farandole/ranks/world/agreement.py": {"raise kinds[number](": PASSED_ON},
     "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/runs/checkpoints/full_model.py": {"raise UsageError(str(exc))": PASSED_ON},
+    "extension/farandole/runs/checkpoints/intact.py": {
+        "raise DamagedError(": "a damaged checkpoint is skipped with a notice in the output"
+    },
     "extension/farandole/runs/folder.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/runs/lifecycle/lock.py": {"raise TimeoutError(": "the refusal of the change has the reason"},
     "extension/farandole/runs/lifecycle/tombstones.py": {

@@ -8,7 +8,7 @@ import pytest
 from farandole.exceptions import RunNotFoundError
 from farandole.notebook.listing import RunList
 from farandole.protocol import Status
-from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.checkpoints.found import checkpoints_of
 from farandole.runs.positions import cut_back
 from farandole.runs.store import RunStore
 from farandole.runs.writer import RunFiles, strict_json, write_atomically

@@ -147,6 +147,13 @@ def test_ranks_show_their_latest_values(run):
     assert (view.worker, view.state, view.usage["cpu_percent"], view.progress[""]["done"]) == ("c-w1", "dead", 90.0, 1)
 
 
+def test_a_rank_keeps_the_advice_about_its_memory_also_if_the_files_count_it(tmp_path):
+    fit = {"kind": "fit", "rank": 1, "time": 0.0, "text": "The smallest mesh that fits is mesh={'shard': 4}."}
+    run = Run(RunInfo(id="r", folder=tmp_path, size=2), "", written={"k": 5})
+    run.add_records(1, fit, position=("k", 3))
+    assert [view.advice for view in run.ranks()] == [fit["text"]]
+
+
 def test_log_tail_keeps_the_last_lines_as_a_terminal_shows_them():
     tail = LogTail()
     tail.add("one\ntwo\nthree\nfour\n")

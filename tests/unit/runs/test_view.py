@@ -189,6 +189,14 @@ def test_view_sums_throughput_and_marks_the_slowest(tmp_path):
     assert view["elapsed"] in (83, 84)
 
 
+def test_a_row_has_the_memory_of_the_model_once_it_is_measured(tmp_path):
+    run = example_run(tmp_path, size=2)
+    sizes = {"parameters": 1, "gradients": 2, "optimizer": 3, "activations": 4, "step_sent": None}
+    record = {f"{name}_bytes": size for name, size in sizes.items()}
+    run.add_records(1, {"kind": "usage", "rank": 1, "time": 1.0, **record})
+    assert [row["model"] for row in view_of(run, 0.0)["ranks"]] == [None, sizes]
+
+
 def test_view_has_the_time_left_of_a_run_that_has_not_ended(tmp_path):
     run = example_run(tmp_path)
     assert view_of(run, time.time())["seconds_left"] == pytest.approx(120.0)

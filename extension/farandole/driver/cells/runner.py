@@ -350,16 +350,16 @@ class CellRunner:
         for reply in replies:
             stopped = self._core.group.interrupted and reply.status == "error"
             run.set_rank_state(reply.rank, "stopped" if stopped else RANK_STATES[reply.status])
-        self._raise_for(replies)
+        self._raise_for(replies, {view.rank: view.advice for view in run.ranks()})
         if not replies:
             raise RankError("the cell ended on no rank, so its outcome is unknown; run it again")
 
-    def _raise_for(self, replies: Sequence[Reply]) -> None:
+    def _raise_for(self, replies: Sequence[Reply], advice: Mapping[int, str] | None = None) -> None:
         """Raise the error for a cell that failed or was stopped."""
         if self._core.group.interrupted:
             raise RankError("the cell was stopped on all ranks")
         if any(reply.status != "ok" for reply in replies):
-            raise rank_error(replies)
+            raise rank_error(replies, advice=advice)
 
     def _finish_badly(self, run: Run, exc: BaseException, ended: float | None = None) -> None:
         stopped = isinstance(exc, KeyboardInterrupt) or self._core.group.interrupted

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from farandole.driver.elastic.host import ElasticHost, ElasticTimeouts
 from farandole.driver.elastic.membership import Membership
-from farandole.driver.elastic.messages import Change, connection_loss, count, loss, refusal
+from farandole.driver.elastic.messages import Change, connection_loss, count, loss, losses, refusal
 from farandole.driver.elastic.rendezvous import Rendezvous
 from farandole.driver.elastic.replacement import Replacer
 from farandole.driver.elastic.restart_policy import RestartPolicy
@@ -187,7 +187,8 @@ class ElasticAgent:
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
         # If no world has formed since an earlier failure, report that failure's cause instead of the failed attempt's.
-        self._causes = [*self._causes, *map(loss, lost)] or [failure or connection_loss(members)]
+        others = [loss(lost[0])] if lost else [failure or connection_loss(members)]
+        self._causes = [*self._causes, *losses(lost)] or others
         if not members.failed:
             if self._restart_policy.forming_failed:
                 await members.wait_until(lambda: rendezvous.disturbed, self._timeouts.grace)
@@ -199,7 +200,8 @@ class ElasticAgent:
         Return early if a rank is lost, the cell fails on a rank, or the cell ends.
         """
         members, rendezvous = self.membership, self._rendezvous
-        await rendezvous.wait_for_enough(self._causes, began + self._timeouts.replacement - time.monotonic())
+        seconds = began + self._timeouts.replacement - time.monotonic()
+        await rendezvous.wait_for_enough(self._causes, seconds, size=self._size)
         if rendezvous.disturbed or members.over:
             return
         chosen = rendezvous.next_world

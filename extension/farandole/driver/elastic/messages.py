@@ -12,6 +12,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.output import label
 from farandole.exceptions import RankDiedError
+from farandole.protocol import RESTARTED
 
 SOURCE_LINE = re.compile(r"\[\S+:\d+\] ")
 """Matches the source file and line number that Gloo puts before an error message."""
@@ -63,6 +64,11 @@ def refusal(reply: Reply, *, last: bool) -> str:
 def loss(reply: Reply) -> str:
     """Return which rank was lost, and why."""
     return f"rank {reply.rank} (worker {reply.worker}) was lost: {reply.evalue.removeprefix('lost: ')}"
+
+
+def losses(lost: Iterable[Reply]) -> list[str]:
+    """Return which ranks were lost, and why, except for ranks that only ended because of others."""
+    return [loss(reply) for reply in lost if RESTARTED not in reply.evalue]
 
 
 def connection_loss(members: Membership) -> str:

@@ -52,17 +52,26 @@ class Rendezvous:
     def _stay(self) -> list[RankKernel]:
         return [kernel for kernel in self._membership.world if kernel not in self.leaving]
 
-    async def wait_for_enough(self, causes: Sequence[str], seconds: float) -> None:
+    async def wait_for_enough(self, causes: Sequence[str], seconds: float, *, size: int) -> None:
         """Wait until there are enough ranks for a world, a rank is lost or has failed, or the cell has ended.
+
+        Enough is the minimum number of ranks. If all ranks began the cell again because they share a model, it is the
+        ``size`` of the last world, but after the timeout, the minimum number is enough.
 
         Raises:
             RankDiedError: there are too few ranks after the timeout; ``causes`` says why the others were lost.
         """
         members, least = self._membership, self._options.min_ranks
-        if not await members.wait_until(
-            lambda: self.disturbed or members.over or len(self.next_world) >= least, seconds
-        ):
+        await members.wait_until(
+            lambda: self.disturbed or members.over or len(self.next_world) >= self._wanted(size), seconds
+        )
+        if not (self.disturbed or members.over or len(self.next_world) >= least):
             raise too_few(members, least, self._timeouts.replacement, causes)
+
+    def _wanted(self, size: int) -> int:
+        least, waiting = self._options.min_ranks, self._membership.waiting
+        together = any(waiting[kernel].get("together") for kernel in self.next_world if kernel in waiting)
+        return max(least, self._options.room(size)) if together else least
 
     async def form(self, chosen: Sequence[RankKernel]) -> bool:
         """Make ranks form a world; return False on failure, and set `failure` if no rank reports the cause."""

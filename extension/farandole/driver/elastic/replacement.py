@@ -83,7 +83,8 @@ class Replacer:
                 self._check_again = False
                 kernels = await self._host.replace_lost()
                 known = {*self._membership.all, *self._excluded}
-                new = [kernel for kernel in kernels if kernel not in known]
+                # Another rank may have been lost meanwhile. It is replaced in the next turn.
+                new = [kernel for kernel in kernels if kernel.alive and kernel not in known]
                 room = self._options.room(len(kernels)) - len(self._membership.all)
                 for kernel in new[: max(room, 0)]:
                     await self._admit(kernel)

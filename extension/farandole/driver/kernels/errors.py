@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from farandole.driver.kernels.replies import UNANSWERED, Reply
 from farandole.driver.output import label
 from farandole.exceptions import RankDiedError, RankError
 from farandole.protocol import is_collective_failure
 
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""The class of torch's error if the memory of a GPU is too small."""
 
-def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankError:
-    """Return the error for a failed cell.
+
+def rank_error(
+    replies: Sequence[Reply], *, doing: str = "the cell", advice: Mapping[int, str] | None = None
+) -> RankError:
+    """Return the error for a failed cell. ``advice`` has a sentence for each rank whose memory may be too small.
 
     - Deaths come first, followed by each distinct error once, in the order in which the errors occurred.
     - Next come the ranks that were killed because they did not respond to an interrupt.
@@ -23,8 +28,10 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
     causes = [group for group in groups if not _is_consequence(group[0])] or ([] if deaths else groups[:1])
     kind = RankDiedError if deaths else RankError
     stopped = [reply for reply in deaths if reply.evalue == UNANSWERED]
-    lines = [_death(reply) for reply in deaths if reply not in stopped] + [_headline(group) for group in causes]
-    lines += map(_death, stopped)
+    advice = advice or {}
+    lines = [_death(reply, advice.get(reply.rank, "")) for reply in deaths if reply not in stopped]
+    lines += [_headline(group, advice.get(group[0].rank, "")) for group in causes]
+    lines += [_death(reply, "") for reply in stopped]
     shown = {reply.rank for group in causes for reply in group} | {reply.rank for reply in deaths}
     if others := [reply.rank for reply in errors if reply.rank not in shown]:
         lines.append(f"{label(others)} waited for it and {'was' if len(others) == 1 else 'were'} released.")
@@ -48,22 +55,25 @@ def _groups(errors: Iterable[Reply]) -> list[list[Reply]]:
     return list(groups.values())
 
 
-def _headline(group: Sequence[Reply]) -> str:
+def _headline(group: Sequence[Reply], advice: str) -> str:
     first = group[0]
     place = label([reply.rank for reply in group])
     where = f" (worker {first.worker})" if len(group) == 1 else ""
-    return f"{place}{where}: {first.ename}: {first.evalue}{_remedy(group, place)}"
+    return f"{place}{where}: {first.ename}: {first.evalue}{_remedy(group, place, advice)}"
 
 
-def _remedy(group: Sequence[Reply], place: str) -> str:
+def _remedy(group: Sequence[Reply], place: str, advice: str) -> str:
+    if group[0].ename == OUT_OF_MEMORY and advice:
+        return f" {advice}"
     if group[0].ename != "NameError" or not all(reply.late for reply in group):
         return ""
     was = "was" if len(group) == 1 else "were"
     return f". {place.capitalize()} {was} started after earlier cells; run the cell that defines the name again."
 
 
-def _death(reply: Reply) -> str:
+def _death(reply: Reply, advice: str) -> str:
     return (
         f"rank {reply.rank} (worker {reply.worker}): its process is gone, {reply.evalue}. The next cell starts a new "
         "rank in its place with empty variables; if memory was short, use a smaller batch or a larger profile."
+        + (f" {advice}" if advice else "")
     )

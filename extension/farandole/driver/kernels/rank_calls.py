@@ -122,6 +122,10 @@ def measure_model(model: str, batch: str) -> RankCall[dict[str, Any]]:
     return RankCall("measure_model", (model, batch))
 
 
+def fit_model(model: str) -> RankCall[dict[str, Any]]:
+    return RankCall("fit_model", (model,))
+
+
 def save_variable(
     model: str, name: str, run_id: str, example: str, options: dict[str, Any]
 ) -> RankCall[dict[str, str]]:

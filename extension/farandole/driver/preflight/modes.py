@@ -77,14 +77,11 @@ async def measure(group: RankGroup, backend: str, model: str, batch: str) -> lis
     Raises:
         UsageError: the variables are no model and batch, or the ranks do not form a world.
     """
-    if not model or not batch:
-        raise UsageError(
-            "`%cluster check` needs both `--model NAME` and `--batch NAME` to predict the speed of a model; "
-            "`next(iter(loader))` returns a batch"
-        )
+    if not model:
+        raise UsageError("`%cluster check --batch NAME` needs `--model NAME`, too, to predict the speed of that model")
     if backend == "none" or len(group.kernels) < 2:
         raise UsageError(
-            "`%cluster check --model` needs two ranks or more that form a world; use the backend horovod or torch."
+            "`%cluster check --batch` needs two ranks or more that form a world; use the backend horovod or torch."
         )
     call = rank_calls.measure_model(model, batch)
     measured = await group.control(call, what=f"timing steps of {model}", timeout=MODEL_SECONDS)

@@ -14,6 +14,7 @@ from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.preflight.figures import Link, RankFigures, driver_figures, rank_figures
+from farandole.driver.preflight.fit import predict_fit
 from farandole.driver.preflight.modes import AllReduce, measure, predict
 from farandole.driver.preflight.network import endpoints, rounds
 from farandole.driver.preflight.result import Preflight
@@ -47,14 +48,17 @@ async def preflight(
     """Check the ranks of a world; ``infos`` describes the worker of each rank.
 
     ``outside`` says whether the driver is outside the workers' hub; see `DriverFigures`.
-    ``model`` and ``batch`` are names of variables on the ranks. With them, the result predicts the model's speed.
+    ``model`` and ``batch`` are names of variables on the ranks. With a model, the result predicts whether it fits, and
+    with a batch and a model that fits on each rank, the model's speed.
 
     Raises:
         RankError, DeadlineError: a rank died, did not answer in time, or could not describe its machine.
         UsageError: the variables are no model and batch.
     """
     # The model comes first, so that a mistake in its name is reported at once.
-    measured = await measure(group, backend, model, batch) if model or batch else []
+    fit = await predict_fit(group, model) if model else None
+    # The modes train the whole model on each rank.
+    measured = await measure(group, backend, model, batch) if batch and (fit is None or fit.whole) else []
     ranks = assign_ranks(infos)
     figures = await _figures(group, ranks)
     links = await Links(group, ranks, infos).measure()
@@ -70,6 +74,7 @@ async def preflight(
         all_reduce_error=error,
         model=about,
         modes=modes,
+        fit=fit,
     )
 
 

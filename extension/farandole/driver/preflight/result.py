@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from farandole.driver.preflight.figures import DriverFigures, Link, RankFigures
+from farandole.driver.preflight.fit import HEAD as FIT_HEAD
+from farandole.driver.preflight.fit import ModelFit
 from farandole.driver.preflight.judge import driver_faults, driver_notes, machine_faults, size
 from farandole.driver.preflight.modes import HEAD as MODE_HEAD
 from farandole.driver.preflight.modes import Mode, ModelFigures, mode_row
@@ -23,8 +25,8 @@ class Preflight:
     """The result of checking a cluster before training.
 
     ``all_reduce`` is the rate, in bytes/s, at which the world sums 16 MiB of float32 values. It is None if the cluster
-    has no world or only one rank, or if the sum failed for the reason in ``all_reduce_error``. ``model`` and ``modes``
-    are there if the check was asked for the speed of a model.
+    has no world or only one rank, or if the sum failed for the reason in ``all_reduce_error``. ``fit`` is there if the
+    check was asked for a model, and ``model`` and ``modes`` if it was asked for the speed of a model that fits.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Preflight:
     all_reduce_error: str = ""
     model: ModelFigures | None = None
     modes: tuple[Mode, ...] = ()
+    fit: ModelFit | None = None
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -53,6 +56,8 @@ class Preflight:
         if self.links:
             lines += aligned([LINK_HEAD, *self._link_rows()])
         lines += self._notes()
+        if self.fit:
+            lines += [str(self.fit), *aligned([FIT_HEAD, *self.fit.rows()]), self.fit.advice]
         if self.modes:
             lines += [str(self.model), *aligned([MODE_HEAD, *map(mode_row, self.modes)])]
         return "\n".join([*lines, *self.faults, self._verdict()])
@@ -68,7 +73,13 @@ class Preflight:
         table = html_table(self._head(), self._rows())
         rows = html_table(MODE_HEAD, [mode_row(mode) for mode in self.modes])
         modes = f"<p>{escape(str(self.model))}</p>{rows}" if self.modes else ""
-        return f"{title}{table}{links}{notes}{modes}<ul>{faults}</ul><p><b>{self._verdict()}</b></p>"
+        return f"{title}{table}{links}{notes}{self._fit_html()}{modes}<ul>{faults}</ul><p><b>{self._verdict()}</b></p>"
+
+    def _fit_html(self) -> str:
+        if self.fit is None:
+            return ""
+        rows = html_table(FIT_HEAD, self.fit.rows())
+        return f"<p>{escape(str(self.fit))}</p>{rows}<p>{escape(self.fit.advice)}</p>"
 
     def _repr_html_(self) -> str:
         return self.html()

@@ -5,22 +5,24 @@ from __future__ import annotations
 import errno
 import pickle
 import threading
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from farandole.exceptions import UsageError
 from farandole.protocol import CHECKPOINTS
 from farandole.ranks import context, rng, run
-from farandole.ranks.checkpoints import files
-from farandole.ranks.checkpoints.files import Content, DamagedError
+from farandole.ranks.checkpoints import files, sharded
+from farandole.ranks.checkpoints.files import Content
 from farandole.ranks.checkpoints.schedule import parse_every
-from farandole.ranks.checkpoints.trust import UntrustedError
 from farandole.ranks.metrics import reporter
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.state import State
 from farandole.ranks.world import collectives
+from farandole.runs.checkpoints.intact import DamagedError
+from farandole.runs.checkpoints.trust import UntrustedError
 
 END_SECONDS = 120.0
 """Maximum time in seconds that the end of a run waits for a checkpoint that is being written."""
@@ -41,10 +43,12 @@ def checkpoint(
     Call this function once, on all ranks, before the training loop.
 
     - Rank 0 writes the checkpoints at ``state.commit()``, in a background thread. All ranks must commit at the same
-      steps.
+      steps. If a mesh or a pipeline divides the model, each rank writes its part, so that all of them need the same
+      folder.
     - A resumed run may have a different number of ranks. It continues with the saved model, optimizer, position in the
       data and random numbers. Additional ranks are seeded from the saved seed. After a resume in the middle of an
       epoch, the random numbers that a DataLoader's worker processes draw are different.
+    - The checkpoint of a pipeline can only be continued with the same ``split`` and the same number of ranks.
 
     Args:
         state (State): the state to write, from :func:`farandole.state`.
@@ -59,8 +63,8 @@ def checkpoint(
         Checkpoints: its attribute ``resumed`` is the step of the checkpoint that was loaded, or None.
 
     Raises:
-        UsageError: an argument is wrong, there is no intact checkpoint to resume from, or other users may have written
-            the checkpoint.
+        UsageError: an argument is wrong, there is no intact checkpoint to resume from, other users may have written
+            the checkpoint, or it is that of another pipeline.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
@@ -77,7 +81,9 @@ def checkpoint(
 
 
 class Checkpoints:
-    """The checkpoints of one state. Rank 0 writes them one at a time, in a background thread.
+    """The checkpoints of one state, which are written one at a time, in a background thread.
+
+    Rank 0 writes them, or all ranks of a mesh or a pipeline together.
 
     Attributes:
         folder (Path): the folder that contains the checkpoints.
@@ -93,7 +99,10 @@ class Checkpoints:
         self._keep = keep
         self._writer: threading.Thread | None = None
         self._slow_noticed = self._failure_noticed = False
-        self._tidied = False
+        self._tidied = self._is_cut = False
+        # On each rank, a thread writes its part of a sharded state.
+        self._group = sharded.background_group() if state.is_sharded and context.size() > 1 else None
+        self._leads = self._group is None or context.rank() == 0
         state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
@@ -134,77 +143,94 @@ class Checkpoints:
             UsageError: there is no intact checkpoint, or other users may have written the checkpoint.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-        # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
         alone = context.outside()
-        found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
-        head = collectives.broadcast_bytes(own_head, root=0)
-        if not head and alone:
+        content = sharded.read_newest(folder, self._state) if self._state.is_sharded else _received(folder, self._state)
+        if content is None and alone:
             gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
             run.notice(gone, warning=True)
             return
-        if not head:
+        if content is None:
             raise UsageError(
                 f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
-        received = pickle.loads(head)
-        if isinstance(received, str):
-            raise UsageError(received)
-        step, seed, rngs = received
-        state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
-        self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
-        self.resumed = step
+        self._load_content(content)
+        self.resumed = content.step
         if context.rank() == 0 and not alone:
-            run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
+            run.notice(f"resumed from step {content.step}, {source.name}, written by {content.ranks} ranks")
 
     def catch_up(self) -> run.LoadedCheckpoint | None:
         """Load this run's newest intact checkpoint into a new rank, if the checkpoint is newer than the rank's state.
 
-        This is needed if none of the remaining ranks has a newer state.
+        This is needed if none of the remaining ranks has a newer state. If a mesh shards the state, all ranks load the
+        checkpoint together.
         """
+        if self._state.is_sharded:
+            return self._catch_up_together()
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
-            found = _newest_intact(newer)
+            content = _newest_intact(newer)
         except UntrustedError as exc:
             run.notice(str(exc), warning=True)
             return None
-        if found is None:
+        if content is None:
             return None
-        self._load_content(found)
-        return run.LoadedCheckpoint(step=found.step, ranks=len(found.rngs))
+        self._load_content(content)
+        return run.LoadedCheckpoint(step=content.step, ranks=content.ranks)
+
+    def _catch_up_together(self) -> run.LoadedCheckpoint | None:
+        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
+        if not collectives.broadcast_bytes(b"newer" if newer else b"", root=0):
+            return None
+        self.load(self.folder)
+        # The number of ranks only matters for learning rates that follow it, which they do not with a mesh.
+        return run.LoadedCheckpoint(step=_step(self._state.last.state), ranks=context.size())
 
     def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)
-        set_random_numbers(content.seed, content.rngs)
+        set_random_numbers(content.seed, content.rngs, sharded.place(self._state).share)
         self._state.extras[NEXT_DECISION] = self._schedule.next_decision(self._state.commits)
         self._state.keep()
 
     def _decide(self, state: State, *, force: bool = False) -> list[dict[str, Any]] | None:
-        """Let rank 0 decide whether to write a checkpoint. Return the random states of all ranks if so, otherwise None.
+        """Let rank 0 decide whether to write a checkpoint. If so, return the random states of all shares of the batch.
 
         This is a collective, so it must run in the main thread, at a commit that all ranks agree on.
         """
-        due = (self._schedule.due(state.commits) or force) and not self._is_slow()
-        own = (due, self._schedule.next_decision(state.commits), state.last.state["rng"])
+        due = self._schedule.due(state.commits) or force
+        share = sharded.place(state).share
+        own = (due, self._is_writing, self._schedule.next_decision(state.commits), share, state.last.state["rng"])
         answers = [pickle.loads(answer) for answer in collectives.gather_bytes(pickle.dumps(own))]
-        due, state.extras[NEXT_DECISION], _ = answers[0]
-        return [answer[2] for answer in answers] if due else None
+        due, _, state.extras[NEXT_DECISION], *_ = answers[0]
+        # A thread of another rank may end a moment after that of rank 0.
+        if due and any(answer[1] for answer in answers):
+            self._notice_slowness()
+            return None
+        by_share = {share: states for *_, share, states in answers}
+        return [by_share[share] for share in sorted(by_share)] if due else None
 
-    def _is_slow(self) -> bool:
-        slow = self._writer is not None and self._writer.is_alive()
-        if slow and not self._slow_noticed:
+    @property
+    def _is_writing(self) -> bool:
+        return self._writer is not None and self._writer.is_alive()
+
+    def _notice_slowness(self) -> None:
+        if context.rank() == 0 and not self._slow_noticed:
             self._slow_noticed = True
             text = f"{self.folder} is slow: a checkpoint is skipped while the previous one is still being written"
             run.notice(text, warning=True)
-        return slow
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
-        if context.rank() != 0:
+        if context.rank() != 0 and self._group is None:
             return
         snapshot = state.last
         snapshot.acquire()
         kept = {name: part for name, part in snapshot.state.items() if name != "rng"}
         content = Content(
-            step=_step(kept), state=kept, rngs=rngs, seed=torch.initial_seed(), run=reporter.current().run
+            step=_step(kept),
+            state=kept,
+            rngs=rngs,
+            seed=torch.initial_seed(),
+            run=reporter.current().run,
+            ranks=context.size(),
         )
 
         def work() -> None:
@@ -218,15 +244,29 @@ class Checkpoints:
 
     def _write(self, content: Content) -> None:
         try:
-            self._refuse_link()
-            if not self._tidied:
-                files.tidy(self.folder)
-                self._tidied = True
-            files.write(self.folder, content)
+            if self._group is not None:
+                sharded.write(self.folder, content, self._group, staged=self._state.is_staged, before=self._tidy)
+            else:
+                self._tidy()
+                files.write(self.folder, content)
             self._failure_noticed = False
-            files.retain(self.folder, self._keep)
+            if self._leads:
+                files.retain(self.folder, self._keep)
+        except ConnectionError as exc:
+            # The world was left or a rank was lost, and both end the training. If it continues, the next checkpoint
+            # says why there is none.
+            if self._leads and self._is_cut:
+                self._notice_failure(content.step, exc)
+            self._is_cut = True
         except OSError as exc:
-            self._notice_failure(content.step, exc)
+            if self._leads:
+                self._notice_failure(content.step, exc)
+
+    def _tidy(self) -> None:
+        self._refuse_link()
+        if not self._tidied:
+            files.tidy(self.folder)
+            self._tidied = True
 
     def _refuse_link(self) -> None:
         # Old checkpoints are removed, and others who can write to the run's folder must not choose which ones.
@@ -247,17 +287,39 @@ def _default_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
+def _received(folder: Path, target: State) -> Content | None:
+    """Return the newest intact checkpoint, or None. Rank 0 reads it for all ranks that are in the world.
+
+    Raises UsageError if other users may have written the checkpoint, or if it cannot be loaded into ``target``.
+    """
+    alone = context.outside()
+    # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
+    found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
+    head = collectives.broadcast_bytes(own_head, root=0)
+    if not head:
+        return None
+    received = pickle.loads(head)
+    if isinstance(received, str):
+        raise UsageError(received)
+    content, stages = cast("tuple[Content, int]", received)
+    sharded.check_stages(stages, target)
+    state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
+    return replace(content, state=state)
+
+
 def _found(folder: Path) -> tuple[Content | None, bytes]:
     """Return the newest intact checkpoint, and a pickle to send to the other ranks.
 
-    The pickle contains the checkpoint's step, seed and random states, or the reason why the checkpoint is refused. It
-    is empty if there is no intact checkpoint.
+    The pickle contains the checkpoint without its state, and the number of its stages, or the reason why the checkpoint
+    is refused. It is empty if there is no intact checkpoint.
     """
     try:
         found = _newest_intact(files.checkpoint_paths(folder))
     except UntrustedError as exc:
         return None, pickle.dumps(str(exc))
-    return found, pickle.dumps((found.step, found.seed, found.rngs)) if found else b""
+    if found is None:
+        return None, b""
+    return found, pickle.dumps((replace(found, state={}), sharded.stages_in(found)))
 
 
 def _newest_intact(paths: list[Path]) -> Content | None:
@@ -269,18 +331,16 @@ def _newest_intact(paths: list[Path]) -> Content | None:
         try:
             return files.read(path)
         except DamagedError as exc:
-            if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
-                run.notice(f"the checkpoint {path} is damaged and ignored: {exc}", warning=True)
+            files.notice_damage(path, exc)
     return None
 
 
-def set_random_numbers(seed: int, rngs: list[dict[str, Any]]) -> None:
-    """Restore this rank's random numbers from ``rngs``, a list ordered by rank. Seed a rank that is not in the list."""
-    rank = context.rank()
-    if rank < len(rngs):
-        rng.restore(rngs[rank])
+def set_random_numbers(seed: int, rngs: list[dict[str, Any]], share: int) -> None:
+    """Restore this rank's random numbers, which are those of its share of the batch. Seed a share without any."""
+    if share < len(rngs):
+        rng.restore(rngs[share])
     else:
-        rng.seed(seed, rank)
+        rng.seed(seed, share)
 
 
 def _step(state: dict[str, Any]) -> int:

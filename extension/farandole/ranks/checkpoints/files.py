@@ -7,7 +7,6 @@ complete, so that readers never see a partial checkpoint, even after a crash.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -15,7 +14,7 @@ import shutil
 import stat
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,16 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, LATEST, is_number
-from farandole.ranks.checkpoints.trust import check_trusted
+from farandole.ranks import run
 from farandole.ranks.state.nested import join, split
-from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json
+from farandole.reading import SMALL_JSON_BYTES, read_json
+from farandole.runs.checkpoints.intact import FORMAT, DamagedError, described, verified
+from farandole.runs.checkpoints.trust import check_trusted
 
 OUTLINE = "outline.pickle"
 """File with the pickled state, in which a `farandole.ranks.state.nested.Place` replaces each tensor."""
-FORMAT = 1
 MOVED = {"farandole.ranks.nested": "farandole.ranks.state.nested"}
 """Module names in checkpoints from earlier versions of Farandole, and the current names of these modules."""
-
-
-class DamagedError(Exception):
-    """Raised if a checkpoint is incomplete, has changed since it was written, or cannot be read by this version.
-
-    The message states what is wrong.
-    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +45,11 @@ class Content:
     Attributes:
         step: training step.
         state: nested state, without random states.
-        rngs: random states, ordered by rank.
-        seed: seed for ranks that are not in ``rngs``.
+        rngs: random states, ordered by share of the batch. Each rank has a share of its own, unless the mesh says
+            otherwise.
+        seed: seed for shares that are not in ``rngs``.
         run: id of the run that wrote the checkpoint; empty outside a run.
+        ranks: number of ranks that wrote the checkpoint.
     """
 
     step: int
@@ -62,20 +57,64 @@ class Content:
     rngs: list[dict[str, Any]]
     seed: int
     run: str = ""
+    ranks: int = 1
 
 
 def write(folder: Path, content: Content) -> Path:
     """Write a checkpoint into ``folder`` and return its path. If this raises OSError, partial files are removed."""
-    path = folder / f"{CHECKPOINT_PREFIX}{content.step}"
-    new = folder / f".{path.name}.new"
-    remove(new)
-    new.mkdir(parents=True)
+    new = begin(folder, content.step)
     try:
-        _write_files(new, content)
-        _publish(new, path)
+        tensors: dict[str, torch.Tensor] = {}
+        outline = split(content.state, tensors)
+        write_outline(new, content, outline)
+        if tensors:
+            store(new, tensors)
+        return complete(new, content, {path.name: described(path) for path in new.iterdir()})
     except OSError:
         shutil.rmtree(new, ignore_errors=True)
         raise
+
+
+def begin(folder: Path, step: int) -> Path:
+    """Make the temporary folder of a new checkpoint, and return its path."""
+    new = temporary(folder, step)
+    remove(new)
+    new.mkdir(parents=True)
+    return new
+
+
+def temporary(folder: Path, step: int) -> Path:
+    """Return the path of a checkpoint that is being written."""
+    return folder / f".{CHECKPOINT_PREFIX}{step}.new"
+
+
+def write_outline(new: Path, content: Content, outline: Any) -> None:
+    """Write the outline of a state, from `farandole.ranks.state.nested.split`. It is the first file of a checkpoint.
+
+    A state that cannot be pickled then costs no time for its tensors.
+    """
+    _write_file(new / OUTLINE, _pickled({"state": outline, "rngs": content.rngs, "seed": content.seed}))
+
+
+def complete(new: Path, content: Content, files: dict[str, dict[str, Any]]) -> Path:
+    """Write the manifest of a checkpoint, whose ``files`` are described by name, publish it, and return its path."""
+    manifest = {
+        "format": FORMAT,
+        "step": content.step,
+        "time": _time_after(checkpoint_paths(new.parent)),
+        "ranks": content.ranks,
+        "run": content.run,
+        "commits": content.state.get("commits", 0),
+        "bytes": sum(file["bytes"] for file in files.values()),
+        "files": dict(sorted(files.items())),
+    }
+    _write_file(new / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
+    for path in (new, *new.iterdir()):
+        # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
+        path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+    _sync(new)
+    path = new.with_name(f"{CHECKPOINT_PREFIX}{content.step}")
+    _publish(new, path)
     return path
 
 
@@ -86,24 +125,57 @@ def read(path: Path) -> Content:
         DamagedError: the checkpoint is not intact or cannot be read.
         UntrustedError: other users may have written the checkpoint.
     """
+    content = read_outline(path)
+    tensors: dict[str, torch.Tensor] = {}
+    state = join(content.state, tensors)
+    restore(path, tensors)
+    return replace(content, state=state)
+
+
+def read_outline(path: Path, *, share: int = 0, shares: int = 1) -> Content:
+    """Return the content of a checkpoint, with a `farandole.ranks.state.nested.Place` for each tensor.
+
+    Of ``shares`` ranks that call this together, each verifies its share of the files.
+
+    Raises:
+        DamagedError: the checkpoint is not intact or cannot be read.
+        UntrustedError: other users may have written the checkpoint.
+    """
     try:
         # Checked before reading, because both the outline and the index of the tensors are pickles.
         check_trusted(path)
     except OSError as exc:
         raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
-    manifest = _verified(path)
+    manifest = verified(path, share=share, shares=shares)
     outline = _unpickled(path / OUTLINE)
-    tensors: dict[str, torch.Tensor] = {}
-    state = join(outline["state"], tensors)
-    if tensors:
-        _ignore_process_group_warning()
-        try:
-            load(tensors, storage_reader=FileSystemReader(path), no_dist=True)
-        except CheckpointException as exc:
-            raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
     return Content(
-        step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"], run=manifest.get("run", "")
+        step=manifest["step"],
+        state=outline["state"],
+        rngs=outline["rngs"],
+        seed=outline["seed"],
+        run=manifest.get("run", ""),
+        ranks=manifest.get("ranks", len(outline["rngs"])),
     )
+
+
+def restore(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Read the values of ``tensors`` from a checkpoint. Of a tensor that a mesh shards, only the rank's part is read.
+
+    Raises DamagedError if they cannot be read.
+    """
+    if not tensors:
+        return
+    _ignore_process_group_warning()
+    try:
+        load(tensors, storage_reader=FileSystemReader(path), no_dist=True)
+    except CheckpointException as exc:
+        raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
+
+
+def notice_damage(path: Path, damage: DamagedError) -> None:
+    """Show the user a notice about a damaged checkpoint, which is ignored."""
+    if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
+        run.notice(f"the checkpoint {path} is damaged and ignored: {damage}", warning=True)
 
 
 def written_after(folder: Path, run: str, commits: int) -> list[Path]:
@@ -153,30 +225,6 @@ def _final_path(path: Path) -> Path:
     return path.with_name(path.stem.removeprefix(".")) if path.name.startswith(".") else path
 
 
-def _write_files(folder: Path, content: Content) -> None:
-    tensors: dict[str, torch.Tensor] = {}
-    outline = {"state": split(content.state, tensors), "rngs": content.rngs, "seed": content.seed}
-    _write_file(folder / OUTLINE, _pickled(outline))
-    if tensors:
-        _write_tensors(folder, tensors)
-    described = {path.name: _described(path) for path in sorted(folder.iterdir())}
-    manifest = {
-        "format": FORMAT,
-        "step": content.step,
-        "time": _time_after(checkpoint_paths(folder.parent)),
-        "ranks": len(content.rngs),
-        "run": content.run,
-        "commits": content.state.get("commits", 0),
-        "bytes": sum(file["bytes"] for file in described.values()),
-        "files": described,
-    }
-    _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
-    for path in (folder, *folder.iterdir()):
-        # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
-        path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
-    _sync(folder)
-
-
 def _pickled(outline: dict[str, Any]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(outline))
@@ -202,10 +250,14 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(MOVED.get(module, module), name)
 
 
-def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def store(folder: Path, tensors: dict[str, torch.Tensor], group: Any = None) -> None:
+    """Write tensors into a folder: alone, or together with the other ranks of a ``group``, each of which calls this.
+
+    Raises OSError, on all ranks if one of them cannot write.
+    """
     _ignore_process_group_warning()
     try:
-        save(tensors, storage_writer=FileSystemWriter(folder), no_dist=True)
+        save(tensors, storage_writer=FileSystemWriter(folder), process_group=group, no_dist=group is None)
     except CheckpointException as exc:
         raise _cause(exc) from exc
 
@@ -233,33 +285,6 @@ def _publish(new: Path, path: Path) -> None:
     new.rename(path)
     _sync(path.parent)
     remove(old)
-
-
-def _verified(path: Path) -> dict[str, Any]:
-    try:
-        manifest = read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
-        for name, expected in manifest["files"].items():
-            if _described(path / name) != expected:
-                raise DamagedError(f"{name} has changed since it was written")
-        if manifest["format"] != FORMAT:
-            raise DamagedError(f"its format is {manifest['format']}, and this version of farandole reads {FORMAT}")
-    except FileNotFoundError as exc:
-        raise DamagedError(f"{Path(exc.filename).name} is missing") from exc
-    except OSError as exc:
-        raise DamagedError(f"{Path(exc.filename or path).name} cannot be read: {exc.strerror}") from exc
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise DamagedError(f"{CHECKPOINT_MANIFEST} cannot be read") from exc
-    return manifest
-
-
-def _described(path: Path) -> dict[str, Any]:
-    try:
-        file = open_regular(path.parent, path.name)
-    except ValueError as exc:
-        raise DamagedError(f"{path.name} cannot be read: {exc}") from exc
-    with file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"bytes": file.tell(), "sha256": digest}
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -86,6 +86,7 @@ class Reporter:
     def begin(self, run: str) -> None:
         """Attribute the following records to a run, and sample this process's resource usage until `end`."""
         self.flush()
+        usage.model_memory().clear()
         self.run = run
         self._wake.set()
 

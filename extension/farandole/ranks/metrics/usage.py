@@ -27,7 +27,16 @@ def sample(rank: int) -> dict[str, Any]:
         "cpu_percent": process.cpu_percent(),
         "memory_bytes": process.memory_info().rss,
     }
-    return record | _network().rates() | _gpu()
+    return record | _network().rates() | _gpu() | model_memory()
+
+
+@functools.cache
+def model_memory() -> dict[str, int | None]:
+    """Return the figures of the prepared model, which `farandole.ranks.training.memory` measures, in bytes by name.
+
+    Every usage record of the run contains them.
+    """
+    return {}
 
 
 @functools.cache

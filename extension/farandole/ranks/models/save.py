@@ -67,6 +67,7 @@ def save_model(
     """
     # All ranks check the arguments, so that all of them fail.
     ModelStore().check_group(parse_name(name))
+    _refuse_shards(model)
     numbers, classes = checked_metrics(metrics or {}), checked_labels(labels)
     if context.rank() != 0:
         return None
@@ -81,6 +82,18 @@ def save_model(
         labels=classes,
         onnx=onnx,
     )
+
+
+def _refuse_shards(model: Any) -> None:
+    """Raise UsageError if no rank has the whole model."""
+    # torch takes a second to import.
+    from farandole.ranks.state.shards import is_sharded
+
+    if is_sharded(model):
+        raise UsageError(
+            "fd.save_model: the model is divided by a mesh or a pipeline, and no rank has the whole of it; write a "
+            'checkpoint with fd.checkpoint, and then the model with run.save_full("model.safetensors") in the notebook.'
+        )
 
 
 def save(
@@ -132,7 +145,9 @@ def _copy(model: nn.Module) -> nn.Module:
     from torch import nn
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-    if isinstance(model, DistributedDataParallel | DataParallel):
+    from farandole.ranks.training.pipeline.model import Pipeline
+
+    if isinstance(model, DistributedDataParallel | DataParallel | Pipeline):
         model = model.module
     if not isinstance(model, nn.Module):
         raise UsageError(f"fd.save_model saves a torch.nn.Module, not a {type(model).__name__}")

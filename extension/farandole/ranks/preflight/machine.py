@@ -62,6 +62,18 @@ def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
     return min(free for free, _ in limits), min(total for _, total in limits)
 
 
+def share_of_memory(local_size: int, machine_size: int, cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return the memory in bytes for each rank, if ranks share the host's memory or a limit of their worker evenly.
+
+    ``local_size`` is the number of ranks on this worker, and ``machine_size`` the number of those on this host.
+    """
+    import psutil
+
+    total = psutil.virtual_memory().total
+    limits = [limit for _, limit in cgroup_limits(cgroups, own, total)]
+    return int(min(total // machine_size, *(limit // local_size for limit in limits), total))
+
+
 def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, int]]:
     """Return (free, limit) in bytes for each cgroup of this process whose limit is below the host's memory.
 

@@ -1,4 +1,4 @@
-"""Measures a user's model on a rank, and predicts how fast the ranks train it in each mode of ``fd.sync``."""
+"""Measures a user's model on a rank, and predicts whether it fits and how fast it trains with each ``fd.sync``."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def measure(model: str, batch: str) -> dict[str, Any]:
         return {"error": str(exc)}
 
 
+def fit(model: str) -> dict[str, Any]:
+    """Return how much memory the training of a model with Adam needs on a rank, or an error.
+
+    ``model`` is the name of a variable on this rank. The model may have no memory yet, as from ``fd.deferred``. The
+    result has the bytes of ``parameters``, ``gradients`` and ``optimizer`` state, the ``capacity`` of this rank, an
+    ``advice``, and a row for each mesh, with its number of ``ranks``, the bytes that this rank ``needs`` and ``fits``.
+    """
+    try:
+        return _fit(variable(model), model)
+    except UsageError as exc:
+        return {"error": str(exc)}
+
+
 def predict(figures: Mapping[str, float], overheads: Sequence[Mapping[str, Sequence[float]]]) -> list[dict[str, Any]]:
     """Return a row for each mode, as `farandole.ranks.training.sync.choice.prediction.predictions` does.
 
@@ -53,15 +66,48 @@ def predict(figures: Mapping[str, float], overheads: Sequence[Mapping[str, Seque
     return [asdict(row) for row in predictions(conditions, forward=figures["forward"], size=int(figures["bytes"]))]
 
 
-def _measure(model: Any, batch: Any, name: str) -> dict[str, Any]:
+def _fit(value: Any, name: str) -> dict[str, Any]:
+    import torch
+
+    from farandole.ranks.training.mesh.fit import advice, meshes, needs_of
+
+    model, ranks = _module(value, name), context.size()
+    if any(map(torch.nn.parameter.is_lazy, model.parameters())):
+        raise UsageError(f"{name} has lazy modules, whose sizes are not known; call the model with a batch first.")
+    needs = needs_of(model)
+    rows = [
+        {"mesh": str(shape), "ranks": shape.ranks, "needs": needs.on(shape), "fits": needs.fits(shape)}
+        for shape in meshes(needs, ranks)
+    ]
+    return {
+        "parameters": needs.parameters,
+        "gradients": needs.gradients,
+        "optimizer": needs.optimizer,
+        "capacity": needs.capacity,
+        "rows": rows,
+        "advice": advice(needs, ranks, name, context.backend()),
+    }
+
+
+def _module(value: Any, name: str) -> torch.nn.Module:
+    """Return the value of a variable as a module, without a wrapper for several ranks or GPUs."""
+    import torch
+
+    if isinstance(value, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+        value = value.module
+    if not isinstance(value, torch.nn.Module):
+        raise UsageError(f"{name} is a {type(value).__name__}; --model needs a torch.nn.Module.")
+    return value
+
+
+def _measure(value: Any, batch: Any, name: str) -> dict[str, Any]:
     import torch
 
     from farandole.ranks.training.sync.choice.trial import overheads
 
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
-        model = model.module
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"{name} is a {type(model).__name__}; --model needs a torch.nn.Module.")
+    model = _module(value, name)
+    if any(one.is_meta for one in model.parameters()):
+        raise UsageError(f"{name} has no memory, because it was made in fd.deferred; leave out --batch.")
     device = context.device()
     try:
         own = copy.deepcopy(model).to(device).train()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from farandole.ranks import context
+from farandole.ranks.state.shards import Shard
 from farandole.ranks.world import collectives
 
 BUCKET_BYTES = 32_000_000
@@ -37,10 +38,10 @@ class Place:
 
 def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
     """Return the outline of a state, and add its tensors to ``tensors``, with keys like ``parts/model/weight``."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | Shard):
         while key in tensors:  # a dict may have both 1 and "1" as keys
             key += "'"
-        tensors[key] = value.detach()
+        tensors[key] = value.stored() if isinstance(value, Shard) else value.detach()
         return Place(key, value.shape, value.dtype)
     if isinstance(value, dict):
         return {name: split(part, tensors, f"{key}/{name}" if key else str(name)) for name, part in value.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,6 +22,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     "scheduler": (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau),
     "scaler": (torch.amp.GradScaler,),
 }
+LONGEST_REASON = 500
+"""Maximum number of characters of torch's message about a state that does not fit. It may name each parameter."""
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
 
 
@@ -83,6 +86,33 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     return isinstance(value, PLAIN) or type(value).__module__ == "numpy"
+
+
+def load(name: str, part: Any, state: Any) -> None:
+    """Load the state of a part.
+
+    Raises UsageError if it is the state of another model or optimizer.
+    """
+    own = unwrapped(part)
+    # This option is no state: it says how the program loops over tensors, and some meshes support only one way.
+    loops = [group.get("foreach") for group in _groups(own)]
+    try:
+        own.load_state_dict(state)
+    except (RuntimeError, ValueError) as exc:
+        if not isinstance(own, nn.Module | torch.optim.Optimizer):
+            raise
+        why = textwrap.shorten(str(exc), LONGEST_REASON).rstrip(".")
+        raise UsageError(
+            f"The state to load has another {name}: {why}; create the same {name} as the run that saved it, or leave "
+            "out --resume."
+        ) from exc
+    for group, foreach in zip(_groups(own), loops, strict=True):
+        if "foreach" in group:
+            group["foreach"] = foreach
+
+
+def _groups(part: Any) -> list[dict[str, Any]]:
+    return part.param_groups if isinstance(part, torch.optim.Optimizer) else []
 
 
 def unwrapped(part: Any) -> Any:

@@ -9,10 +9,14 @@ from typing import Any
 import torch
 
 from farandole.ranks import rng
+from farandole.ranks.state.shards import Shard, is_shard
 
 
 class Snapshot:
-    """A copy of a nested state (dicts, lists and tuples of tensors and plain values), with all tensors on the CPU."""
+    """A copy of a nested state (dicts, lists and tuples of tensors and plain values), with all tensors on the CPU.
+
+    A tensor that a mesh shards is a `Shard` in the copy.
+    """
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -75,6 +79,8 @@ class Snapshots:
 
 def copied(value: Any, kept: Any = None) -> Any:
     """Return a copy of a nested state. Tensors of the earlier copy ``kept`` are reused if shape and dtype match."""
+    if is_shard(value):
+        return Shard.of(value, lambda local: _tensor_copied(local, getattr(kept, "local", None)))
     if isinstance(value, torch.Tensor):
         return _tensor_copied(value.detach(), kept)
     if isinstance(value, dict):
@@ -84,6 +90,17 @@ def copied(value: Any, kept: Any = None) -> Any:
         before = kept if type(kept) is type(value) and len(kept) == len(value) else [None] * len(value)
         return type(value)(copied(part, old) for part, old in zip(value, before, strict=True))
     return copy.deepcopy(value)
+
+
+def loadable(value: Any) -> Any:
+    """Return a copy of a snapshot's state to load, because an optimizer keeps the tensors that it loads."""
+    if isinstance(value, Shard):
+        return value.restored()
+    if isinstance(value, dict):
+        return {key: loadable(part) for key, part in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(map(loadable, value))
+    return copied(value)
 
 
 def _tensor_copied(value: torch.Tensor, kept: Any) -> torch.Tensor:

@@ -10,8 +10,9 @@ import torch
 from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
 from farandole.ranks.state.nested import broadcast_state
-from farandole.ranks.state.parts import is_part, named, unwrapped
-from farandole.ranks.state.snapshot import Snapshot, Snapshots, copied
+from farandole.ranks.state.parts import is_part, load, named, unwrapped
+from farandole.ranks.state.shards import is_sharded, is_staged
+from farandole.ranks.state.snapshot import Snapshot, Snapshots, loadable
 
 Hook = Callable[["State"], None]
 
@@ -66,6 +67,16 @@ class State:
         return self._parts
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether a mesh or a pipeline divides a part, so that no rank has the whole state."""
+        return any(map(is_sharded, self._parts.values()))
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether a pipeline divides a part, so that the ranks have different tensors."""
+        return any(map(is_staged, self._parts.values()))
+
+    @property
     def extras(self) -> dict[str, Any]:
         """Small plain values that other modules save with the state. They are equal on all ranks."""
         return self._extras
@@ -92,8 +103,7 @@ class State:
 
     def restore(self) -> None:
         """Restore the last commit, or the initial state if nothing has been committed."""
-        # A copy is loaded, because an optimizer keeps the tensors that it loads and changes them in place.
-        self.load_state_dict(copied(self.last.state))
+        self.load_state_dict(loadable(self.last.state))
 
     def on_commit(self, hook: Hook) -> None:
         """Call ``hook(state)`` after each commit, in order of registration. If one fails, later hooks are skipped."""
@@ -113,11 +123,11 @@ class State:
         """Load a state from `state_dict`. If the key ``rng`` is missing, random numbers are unchanged.
 
         Raises:
-            UsageError: the state has different parts. The message names them.
+            UsageError: the state has different parts, or is that of another model. The message names them.
         """
         _check_parts(set(self._parts), set(state["parts"]))
         for name, part in self._parts.items():
-            unwrapped(part).load_state_dict(state["parts"][name])
+            load(name, part, state["parts"][name])
         self._values |= {name: _where_it_was(self._values.get(name), new) for name, new in state["values"].items()}
         self._commits = state["commits"]
         self._extras |= state["extras"]
@@ -126,8 +136,12 @@ class State:
     def sync(self, root: int = 0) -> None:
         """Copy the state of rank ``root``, except its random states, to all ranks. All ranks must call this method.
 
-        Afterwards, `restore` returns to this state.
+        Afterwards, `restore` returns to this state. Raises UsageError if a mesh or a pipeline divides the state.
         """
+        if self.is_sharded:
+            raise UsageError(
+                "fd.state: a mesh or a pipeline divides this state, so no rank has a state that the others could copy."
+            )
         own = self.state_dict()
         del own["rng"]
         found = broadcast_state(own, root)

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from farandole.exceptions import UsageError
+from farandole.ranks.state.shards import is_sharded
 from farandole.ranks.training.shard import ShardedLoader
 
 TYPES: dict[str, tuple[type, ...]] = {
@@ -33,6 +34,19 @@ def check_order(**given: Any) -> None:
                     f"fd.prepare: the {place} is of type {type(value).__name__}, which belongs in the place of the "
                     f"{name}; call fd.prepare(model, optimizer, loader), or name the arguments, e.g. {name}={name}."
                 )
+
+
+def check_whole(model: Any) -> None:
+    """Raise UsageError if a mesh shards the model, or if it has no memory, although no mesh is given."""
+    if is_sharded(model):
+        raise UsageError(
+            "fd.prepare: a mesh shards this model; give the same mesh={...} again, or create the model again."
+        )
+    if isinstance(model, nn.Module) and any(parameter.is_meta for parameter in model.parameters()):
+        raise UsageError(
+            "fd.prepare: the model was made in a block of fd.deferred and has no memory; give mesh={...}, which gives "
+            'it memory, e.g. mesh={"shard": -1}.'
+        )
 
 
 def check_targets(caller: FrameType, *given: Any) -> None:

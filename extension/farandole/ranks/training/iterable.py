@@ -10,8 +10,8 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from farandole.exceptions import UsageError
-from farandole.ranks import context, rng
-from farandole.ranks.training.shard import LOADER_OPTIONS, LoadedShare, ShardedLoader, Share
+from farandole.ranks import rng
+from farandole.ranks.training.shard import LOADER_OPTIONS, BatchPlace, LoadedShare, ShardedLoader, Share
 
 OWN_OPTIONS = ("collate_fn", "persistent_workers")
 """Options of the user's DataLoader that the rank's DataLoader does not get.
@@ -41,7 +41,7 @@ class ShardedStream(ShardedLoader):
     def __len__(self) -> int:
         """Return the number of batches. Raises TypeError if the stream has no length, as DataLoader does."""
         whole, rest = divmod(len(self.dataset), self._global_batch)
-        last = rest > (context.rank() if self._weight is None else 0)
+        last = rest > (self._place().share if self._weight is None else 0)
         return whole + (last and not self._drops_last())
 
     @property
@@ -62,9 +62,21 @@ class ShardedStream(ShardedLoader):
     def _loaded(self) -> Iterator[LoadedShare]:
         if callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
             set_epoch(self.epoch)
-        self._stream.begin(batch=self._global_batch, seed=self._mixed(self.epoch), used=self._used)
+        self._stream.begin(self._place(), batch=self._global_batch, seed=self._mixed(self.epoch), used=self._used)
         loaded: Iterator[LoadedShare] = self._start([])
-        return loaded if self._weight is not None else (one for one in loaded if one[0])
+        return loaded if self._weight is not None else self._evaluated(loaded)
+
+    def _evaluated(self, loaded: Iterator[LoadedShare]) -> Iterator[LoadedShare]:
+        """Leave out stand-ins. Raises UsageError if ranks that compute together would get no share."""
+        place, used = self._place(), self._used
+        for weight, end, batch in loaded:
+            place.check(end - used)
+            used = end
+            if weight:
+                yield weight, end, batch
+
+    def _check_evaluation(self) -> None:
+        """Do nothing: the size of a stream's last batch is known only when it is read."""
 
 
 class StreamShares(IterableDataset[LoadedShare]):
@@ -78,17 +90,16 @@ class StreamShares(IterableDataset[LoadedShare]):
         self._collate = collate
         self._drops_last = drops_last
 
-    def begin(self, *, batch: int, seed: int, used: int) -> None:
-        """Set the number of samples in a batch of all ranks, the seed, and the number of samples to skip."""
-        self._batch, self._used = batch, used
+    def begin(self, place: BatchPlace, *, batch: int, seed: int, used: int) -> None:
+        """Set this rank's place, the samples in a batch of all ranks, the seed, and the number of samples to skip."""
+        self._place, self._batch, self._used = place, batch, used
         self._numbers = RandomNumbers(seed)
-        self._rank, self._size = context.rank(), context.size()
 
     def __iter__(self) -> Iterator[LoadedShare]:
         end = self._used
         for batch in self._batches():
             end += len(batch)
-            share = Share(batch, self._rank, self._size, end)
+            share = Share(batch, self._place.share, self._place.shares, end)
             yield share.weight, end, self._collate(share.indices)
 
     def _batches(self) -> Iterator[list[Any]]:

@@ -111,10 +111,10 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     if backend == "none":
         return model, optimizer
     if not context.outside():
-        _check_same_model(model)
-    _broadcast_model(model, backend)
+        check_same_model(model)
+    broadcast_model(model, backend)
     if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
-        _broadcast_optimizer(optimizer)
+        broadcast_optimizer(optimizer)
     if isinstance(sync, attached.LocalUpdateMode):
         averaging.release(optimizer)
         attached.attach(model, optimizer, sync)
@@ -191,7 +191,7 @@ def _refuse_other_averages(model: nn.Module, optimizer: Any) -> None:
         )
 
 
-def _check_same_model(model: nn.Module) -> None:
+def check_same_model(model: nn.Module) -> None:
     """Raise UsageError if the models of the ranks have different parameters. A broadcast would then fail or hang."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     own = [[name, list(tensor.shape), str(tensor.dtype), tensor.requires_grad] for name, tensor in tensors]
@@ -204,8 +204,10 @@ def _check_same_model(model: nn.Module) -> None:
         )
 
 
-def _broadcast_model(model: nn.Module, backend: str) -> None:
-    named = [*model.named_parameters(), *model.named_buffers()]
+def broadcast_model(model: nn.Module, backend: str) -> None:
+    """Give all ranks the parameters and buffers of rank 0. Those without memory stay as they are."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    named = [(name, tensor) for name, tensor in tensors if not tensor.is_meta]
     if backend == "horovod":
         import horovod.torch as hvd
 
@@ -217,7 +219,8 @@ def _broadcast_model(model: nn.Module, backend: str) -> None:
         dist.broadcast(tensor.data, src=0)
 
 
-def _broadcast_optimizer(optimizer: Any) -> None:
+def broadcast_optimizer(optimizer: Any) -> None:
+    """Give the optimizers of all ranks the state of rank 0."""
     # hvd.broadcast_optimizer_state takes a step with zero gradients to create the state. That step would change the
     # weights (through weight decay) and Adam's step count.
     state = broadcast_state(optimizer.state_dict(), root=0)

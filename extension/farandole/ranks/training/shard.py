@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +24,34 @@ LOADER_OPTIONS = (
     *("prefetch_factor", "persistent_workers"),
 )
 """Options that a rank's DataLoader copies from the user's DataLoader."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlace:
+    """Which share of each batch this rank gets."""
+
+    share: int
+    shares: int
+    """The number of shares of a batch."""
+    together: bool = False
+    """Whether a forward pass needs all ranks, so that each of them must get a share of each batch."""
+
+    def check(self, samples: int) -> None:
+        """Raise UsageError, on all ranks alike, if a batch for evaluation has too few samples for all of them."""
+        if self.together and samples < self.shares:
+            raise UsageError(
+                f"fd.prepare: a batch of the loader has {samples} sample{'s' * (samples > 1)} for {self.shares} ranks "
+                "of the mesh, and all of them need one; choose another batch_size, or drop_last=True."
+            )
+
+
+Placement = Callable[[], BatchPlace]
+"""Returns the place of this rank in the current world."""
+
+
+def place_in_world() -> BatchPlace:
+    """Return the place of this rank in the world, in which each rank gets a share of its own."""
+    return BatchPlace(share=context.rank(), shares=context.size())
 
 
 class Weight(Protocol):
@@ -74,7 +103,15 @@ class ShardedLoader:
     - All other attributes are looked up on the DataLoader.
     """
 
-    def __init__(self, loader: Any, *, seed: int = 0, per_rank: bool = False, weight: Weight | None = None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        *,
+        seed: int = 0,
+        per_rank: bool = False,
+        weight: Weight | None = None,
+        place: Placement = place_in_world,
+    ) -> None:
         if isinstance(loader, ShardedLoader):  # the cell was run before
             loader = loader.source
         _check(loader)
@@ -87,8 +124,11 @@ class ShardedLoader:
         self._seed = seed
         self._per_rank = per_rank
         self._weight = weight
+        self._place = place
         self._sampler = ShardSampler()
         self._loader = self._rebuilt()
+        if weight is None and place().together:
+            self._check_evaluation()
 
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next iteration. A restored position within that epoch is kept."""
@@ -109,7 +149,7 @@ class ShardedLoader:
         self._set_weight(1.0)
 
     def __len__(self) -> int:
-        if self._weight is None and context.size() > 1:
+        if self._weight is None and self._place().shares > 1:
             return len(self._shares(self.epoch))
         whole, rest = divmod(len(self._batches()), self._merged)
         return whole + (rest > 0 and not self._drops_last())
@@ -165,18 +205,23 @@ class ShardedLoader:
         number generator, a restart in the middle of an epoch would change the user's random numbers.
         """
         self._sampler.shares = shares
-        with seeded(self._mixed(self.epoch, context.rank(), self._used)):
+        with seeded(self._mixed(self.epoch, self._place().share, self._used)):
             return iter(self._loader)
 
     def _shares(self, epoch: int, used: int = 0) -> list[Share]:
-        rank, size = context.rank(), context.size()
-        shares = []
+        place, shares = self._place(), []
         for batch in self._global_batches(epoch, used):
             used += len(batch)
-            shares.append(Share(batch, rank, size, used))
+            shares.append(Share(batch, place.share, place.shares, used))
+            if self._weight is None:
+                place.check(len(batch))
         if self._weight is None:
             return [share for share in shares if share.weight]
         return shares
+
+    def _check_evaluation(self) -> None:
+        """Raise UsageError now, not after the training, if an evaluation would not get a share for each rank."""
+        self._shares(self.epoch)
 
     def _global_batches(self, epoch: int, used: int = 0) -> list[Indices]:
         """Return the epoch's batches after the first ``used`` samples. The order depends only on seed and epoch."""
@@ -195,7 +240,7 @@ class ShardedLoader:
 
     @property
     def _merged(self) -> int:
-        return context.size() if self._per_rank else 1
+        return self._place().shares if self._per_rank else 1
 
     def _batches(self) -> Any:
         return self.source.batch_sampler

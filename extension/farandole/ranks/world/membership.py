@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from farandole.exceptions import DeadlineError, UsageError
 from farandole.protocol import Kind
@@ -35,6 +35,14 @@ PAUSE_SECONDS = 120.0
 
 _saved: dict[str, str | None] = {}
 """Original values of the environment variables that a world has changed. None means that a variable was not set."""
+
+
+class Progress(Protocol):
+    """How far a rank has come: its number of commits, and the attribute ``step``, if there is one."""
+
+    @property
+    def commits(self) -> int:
+        """The number of commits."""
 
 
 class WorldChange(BaseException):  # not an Exception, so that `except Exception` in a training loop does not catch it
@@ -146,15 +154,17 @@ class ElasticClient:
                     self._pausing = False
         raise WorldChange
 
-    def wait_for_world(self, state: State, *, failed: bool, why: str = "") -> None:
+    def wait_for_world(self, state: Progress, *, failed: bool, why: str = "", together: bool = False) -> None:
         """Report that this rank is waiting, and form the world that the driver announces. Retry after a failure.
+
+        ``together`` says that the ranks share a model, so that all of them have begun the cell again.
 
         Raises DeadlineError if the driver does not announce a world in time, or if the previous world cannot be left.
         """
         while True:
             self._commits = state.commits
             left_at_commit = not failed and not context.outside()
-            message = _member_message(state, failed=failed, why=why)
+            message = _member_message(state, failed=failed, why=why, together=together)
             environment = self._announced_world(message, PEERS_SECONDS if left_at_commit else WORLD_SECONDS)
             if environment is None and not left_at_commit:
                 raise DeadlineError(
@@ -239,7 +249,9 @@ def current() -> ElasticClient:
     return ElasticClient()
 
 
-def _member_message(state: State, *, formed: bool = False, failed: bool = False, why: str = "") -> dict[str, Any]:
+def _member_message(
+    state: Progress, *, formed: bool = False, failed: bool = False, why: str = "", together: bool = False
+) -> dict[str, Any]:
     step = getattr(state, "step", None)
     return {
         "kind": Kind.MEMBER,
@@ -248,4 +260,5 @@ def _member_message(state: State, *, formed: bool = False, failed: bool = False,
         "why": why,
         "commits": state.commits,
         "step": step if isinstance(step, int) else None,
+        "together": together,
     }

@@ -57,17 +57,23 @@ class OpenedSockets:
           that are only slow stay open.
         """
         self._released.set()
+        self._inodes, self._released = {}, threading.Event()
+        with self.track_more():
+            yield
+
+    @contextmanager
+    def track_more(self) -> Iterator[None]:
+        """Record the connections that are opened inside the ``with`` block beside earlier connections; see `track`."""
         self._baseline = baseline = Baseline()
         try:
             yield
         finally:
             # Runs even if the library fails, because peers may be waiting on connections that it leaves open.
-            self._inodes = baseline.opened_since()
-            self._baseline = None
-        self._enable_keepalive()
-        self._released = threading.Event()
+            opened = baseline.opened_since()
+            self._inodes, self._baseline = self._inodes | opened, None
+        _enable_keepalive(opened)
         threading.Thread(
-            target=_cut_unanswered, args=(self._inodes, self._released), name="farandole-links", daemon=True
+            target=_cut_unanswered, args=(opened, self._released), name="farandole-links", daemon=True
         ).start()
 
     def cut(self) -> None:
@@ -76,18 +82,11 @@ class OpenedSockets:
         During `track`, another thread may call this method to shut down the connections that were opened so far.
         """
         if (baseline := self._baseline) is not None:
-            self._inodes = baseline.opened_since()
+            self._inodes |= baseline.opened_since()
         self._released.set()
         for connection in _still_open(self._inodes):
             _shut_down(connection)
         self._inodes = {}
-
-    def _enable_keepalive(self) -> None:
-        """Make the operating system detect that a peer's machine is gone. Otherwise, torch waits for 30 minutes."""
-        for connection in _still_open(self._inodes):
-            with suppress(OSError):
-                for level, option, value in KEEPALIVE_OPTIONS:
-                    connection.setsockopt(level, option, value)
 
 
 class Baseline:
@@ -100,6 +99,14 @@ class Baseline:
         """Return the connections that were opened after the snapshot, as inodes by file descriptor."""
         opened = {fd: inode for fd, inode in _inodes().items() if (fd, inode) not in self._known}
         return {fd: inode for fd, inode in opened.items() if _is_connection(fd, self._ports)}
+
+
+def _enable_keepalive(inodes: dict[int, int]) -> None:
+    """Make the operating system detect that a peer's machine is gone. Otherwise, torch waits for 30 minutes."""
+    for connection in _still_open(inodes):
+        with suppress(OSError):
+            for level, option, value in KEEPALIVE_OPTIONS:
+                connection.setsockopt(level, option, value)
 
 
 def _cut_unanswered(inodes: dict[int, int], released: threading.Event) -> None:

@@ -56,14 +56,24 @@ class World(ABC):
     @contextmanager
     def _forming(self) -> Iterator[None]:
         """Hold the lock and track the connections that are opened. Raise DeadlineError if the lock stays busy."""
+        with self._locked(), self._sockets.track():
+            yield
+
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Hold the lock while further groups of this world's ranks connect. Their connections end with the world."""
+        with self._locked(), self._sockets.track_more():
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         if not self._lock.acquire(timeout=FORM_SECONDS):
             raise DeadlineError(
                 f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; run `%cluster stop` "
                 "and start the cluster again"
             )
         try:
-            with self._sockets.track():
-                yield
+            yield
         finally:
             self._lock.release()
 

@@ -34,9 +34,13 @@ def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
 
 
 def _complete(view: dict[str, Any]) -> None:
-    """Add the keys that the views of older releases lack, to the view and to its series."""
+    """Add the keys that the views of older releases lack, to the view, its ranks and its series."""
     for key, value in LATER_KEYS.items():
         view.setdefault(key, copy(value))
+    ranks = view.get("ranks")
+    for row in ranks if isinstance(ranks, list) else ():
+        if isinstance(row, dict):
+            row.setdefault("model", None)
     series = view.get("series")
     if isinstance(series, list):
         for one in series:

@@ -210,6 +210,19 @@ class Bar(TypedDict):
     seconds_left: float | None
 
 
+class ModelMemory(TypedDict):
+    """The bytes of a model on a rank: of its shares, and of the peak of what is used beside them.
+
+    ``step_sent`` is how many bytes the rank sends in a step. Values that are not known are null.
+    """
+
+    parameters: int | None
+    gradients: int | None
+    optimizer: int | None
+    activations: int | None
+    step_sent: int | None
+
+
 class RankRow(TypedDict):
     """A rank of a run with its resource usage, speed and last lines of output. ``cpu`` is in percent of one core."""
 
@@ -224,6 +237,7 @@ class RankRow(TypedDict):
     samples_per_second: float | None
     step_seconds: float | None
     slowest: bool
+    model: ModelMemory | None
     log: list[str]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from farandole.protocol import RESTART_EXIT_CODE, RESTARTED
+
 MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 VMSTAT = Path("/proc/vmstat")
 
@@ -30,6 +32,8 @@ def explain_exit(returncode: int | None, *, out_of_memory: bool) -> str:
     """Return a description of why a process has ended. ``returncode`` is negative for a signal, as in `subprocess`."""
     if returncode is None:
         return "ended for an unknown reason"
+    if returncode == RESTART_EXIT_CODE:
+        return RESTARTED
     if returncode >= 0:
         return f"exited with code {returncode}"
     try:

@@ -1,8 +1,11 @@
 """Tests for how waiting ranks form the next world, and what happens if they cannot form it."""
 
+import asyncio
+
 import pytest
 from farandole.driver.options import Elastic
 from farandole.exceptions import RankDiedError
+from farandole.protocol import RESTARTED
 
 from tests.elastic_host import FakeHost, Rank, until
 
@@ -86,3 +89,42 @@ async def test_ranks_are_paused_again_if_one_answers_late():
     assert host.worlds == [["c-w0", "c-w1", "c-w9"]]
     host.finish()
     assert len(await run) == 3
+
+
+async def lose_all(host):
+    """Lose two ranks, the second one because it shares a model with the first. Return the two that replace them."""
+    first, second = host.ranks
+    new = list(host.spare)
+    await until(lambda: host.agent.membership.world)
+    first.mark_dead("killed")
+    second.mark_dead(RESTARTED)
+    await until(lambda: len(host.agent.membership.joining) == 2)
+    return new
+
+
+async def test_ranks_that_share_a_model_wait_for_each_other():
+    host = FakeHost(2, Elastic(), spare=[Rank(2), Rank(3)], replacement=60)
+    run = host.run()
+    first, second = await lose_all(host)
+    first.say(together=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await until(lambda: host.worlds)
+    second.say(together=True)
+    await until(lambda: host.notices)
+    assert host.worlds == [["c-w2", "c-w3"]]
+    cause = "rank 0 (worker c-w0) was lost: killed"
+    assert host.notices == [f"{cause}; ranks 0-1 joined: continuing with 2 ranks from step 70"]
+    host.finish()
+    assert len(await run) == 2
+
+
+async def test_fewer_ranks_that_share_a_model_continue_after_a_while():
+    host = FakeHost(2, Elastic(), spare=[Rank(2), Rank(3)])
+    run = host.run()
+    first, _ = await lose_all(host)
+    first.say(together=True)
+    await until(lambda: host.worlds)
+    assert host.worlds == [["c-w2"]]
+    host.finish()
+    assert len(await run) == 1

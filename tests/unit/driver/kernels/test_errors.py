@@ -101,6 +101,17 @@ def test_a_death_is_listed_first_with_rank_worker_cause_and_remedy():
     assert error.ranks == (0, 3)
 
 
+def test_a_rank_whose_memory_was_too_small_has_the_mesh_that_fits():
+    advice = {0: "The smallest mesh that fits is mesh={'shard': 4}.", 1: "", 2: "The smallest mesh that fits."}
+    killed = died(0, "killed by the host because it was out of memory (SIGKILL)")
+    error = str(rank_error([killed, failed(1)], advice=advice))
+    assert "or a larger profile. The smallest mesh that fits is mesh={'shard': 4}.\n" in error
+    assert error.endswith("ValueError: boom")
+    error = str(rank_error([failed(2, "OutOfMemoryError", "CUDA out of memory."), fine(0)], advice=advice))
+    assert error.endswith("OutOfMemoryError: CUDA out of memory. The smallest mesh that fits.")
+    assert "mesh" not in str(rank_error([died(0, UNANSWERED), failed(2)], advice=advice))
+
+
 def test_a_missing_name_on_a_replaced_rank_names_the_remedy():
     missing = "NameError", "name 'x' is not defined"
     error = rank_error([fine(0), failed(1, *missing, late=True)])

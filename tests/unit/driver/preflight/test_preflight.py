@@ -6,6 +6,7 @@ from dataclasses import replace
 import farandole
 import pytest
 from farandole.driver.preflight.figures import DriverFigures, Gpu, Link, RankFigures, Room, driver_figures, rank_figures
+from farandole.driver.preflight.fit import model_fit
 from farandole.driver.preflight.judge import driver_faults, driver_notes, machine_faults
 from farandole.driver.preflight.modes import AllReduce, Mode, ModelFigures
 from farandole.driver.preflight.network import endpoints, link_faults, rounds
@@ -263,6 +264,23 @@ def test_html_tables_escape_names_of_hosts():
     assert page.count("<table>") == 2
     assert "&lt;b&gt;evil" in page
     assert "<b>evil" not in page
+
+
+def test_a_model_has_a_table_of_the_meshes_and_an_advice():
+    rows = [
+        {"mesh": "{'data': 4}", "ranks": 4, "needs": 3 * GIB, "fits": False},
+        {"mesh": "{'shard': 4}", "ranks": 4, "needs": GIB, "fits": True},
+    ]
+    sizes = {"parameters": GIB, "gradients": GIB, "optimizer": 2 * GIB, "capacity": 2 * GIB}
+    found = preflight(fit=model_fit("net", {**sizes, "rows": rows, "advice": "The smallest mesh is {'shard': 4} < 5."}))
+    lines = str(found).splitlines()
+    first = lines.index("net: 1.0 GiB of parameters, 1.0 GiB of gradients, 2.0 GiB of optimizer state with Adam")
+    assert [line.split("  ")[0] for line in lines[first + 1 : first + 4]] == ["mesh", "none", "{'shard': 4}"]
+    assert lines[first + 2].split() == ["none", "4", "3.0", "GiB", "of", "2.0", "GiB", "no"]
+    assert lines[first + 3].endswith("yes")
+    assert lines[first + 4] == "The smallest mesh is {'shard': 4} < 5."
+    assert "1.0&nbsp;GiB of 2.0&nbsp;GiB" in found.html()
+    assert "&lt; 5." in found.html()
 
 
 def test_the_slowest_of_many_pairs_are_shown():

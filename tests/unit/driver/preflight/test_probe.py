@@ -137,13 +137,22 @@ async def test_no_pair_is_measured_after_the_deadline(time):
     assert [link.error for link in found.links] == ["", "no time was left to try", "no time was left to try"]
 
 
+FIT = {
+    "parameters": 10,
+    "gradients": 10,
+    "optimizer": 20,
+    "capacity": 100,
+    "rows": [{"mesh": "{'data': 2}", "ranks": 2, "needs": 60, "fits": True}],
+    "advice": "net fits",
+}
 NET = {"bytes": 8e6, "forward": 0.01, "step": 0.03, "overheads": {"fp16": 0.002}}
 ROW = {"mode": "m", "average": 0.1, "bytes_per_step": 5, "step": 0.2, "efficiency": 0.3, "chosen": True}
 
 
 async def test_the_slowest_rank_and_the_measured_rate_predict_the_speed_of_a_model(time):
     slow = NET | {"step": 0.05, "overheads": {"fp16": 0.004}}
-    group = Group(2, time.answer, **GOOD, measure_model=lambda kernel: [NET, slow][kernel], predict_modes=[ROW])
+    answers = {"fit_model": FIT, "measure_model": lambda kernel: [NET, slow][kernel], "predict_modes": [ROW]}
+    group = Group(2, time.answer, **GOOD, **answers)
     found = await look(group, model="net", batch="x")
     assert (found.model.name, found.model.size, found.model.step) == ("net", 8_000_000, 0.05)
     [mode] = found.modes
@@ -151,20 +160,32 @@ async def test_the_slowest_rank_and_the_measured_rate_predict_the_speed_of_a_mod
     assert [kernel for function, kernel in group.asked if function == "predict_modes"] == [0]
 
 
+MISSING = {"error": "the ranks have no variable 'net'"}
+
+
 async def test_a_wrong_model_is_an_error_of_the_user(time):
-    group = Group(2, time.answer, **GOOD, measure_model={"error": "the ranks have no variable 'net'"})
-    with pytest.raises(UsageError, match="no variable 'net'"):
-        await look(group, model="net", batch="x")
+    for answers in ({"fit_model": FIT, "measure_model": MISSING}, {"fit_model": MISSING}):
+        group = Group(2, time.answer, **GOOD, **answers)
+        with pytest.raises(UsageError, match="no variable 'net'"):
+            await look(group, model="net", batch="x")
 
 
-@pytest.mark.parametrize("given", [{"model": "net"}, {"batch": "x"}])
-async def test_a_check_of_a_model_needs_a_batch(time, given):
+async def test_a_check_of_a_batch_needs_a_model(time):
     group = Group(2, time.answer, **GOOD)
-    with pytest.raises(UsageError, match="needs both `--model NAME` and `--batch NAME`"):
-        await look(group, **given)
+    with pytest.raises(UsageError, match="`%cluster check --batch NAME` needs `--model NAME`, too"):
+        await look(group, batch="x")
     assert group.asked == []  # nothing was measured
+
+
+async def test_the_rank_with_the_least_memory_decides_whether_a_model_fits(time):
+    small = FIT | {"capacity": 50, "rows": [FIT["rows"][0] | {"fits": False}], "advice": "net needs a mesh"}
+    group = Group(2, time.answer, **GOOD, fit_model=lambda kernel: [FIT, small][kernel])
+    found = await look(group, model="net", batch="x")
+    assert (found.fit.capacity, found.fit.whole, found.fit.advice) == (50, False, "net needs a mesh")
+    assert found.modes == ()  # the modes train the whole model on each rank
+    assert (await look(Group(1, time.answer, **GOOD, fit_model=FIT), backend="none", model="net")).fit.whole
 
 
 async def test_the_speed_of_a_model_needs_a_world(time):
     with pytest.raises(UsageError, match="needs two ranks or more that form a world"):
-        await look(Group(2, time.answer, **GOOD), backend="none", model="net", batch="x")
+        await look(Group(2, time.answer, **GOOD, fit_model=FIT), backend="none", model="net", batch="x")

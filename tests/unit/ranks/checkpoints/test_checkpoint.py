@@ -1,5 +1,6 @@
 """Checkpoints on disk are complete or absent. Damaged checkpoints are skipped, and full or slow disks cause notices."""
 
+import errno
 import json
 import random
 import resource
@@ -21,13 +22,13 @@ from farandole.exceptions import UsageError
 from farandole.ranks import run
 from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.checkpoint import Checkpoints, set_random_numbers
-from farandole.ranks.checkpoints.files import DamagedError
 from farandole.ranks.metrics import reporter
 from farandole.ranks.run import LoadedCheckpoint
 from farandole.ranks.state.snapshot import copied
 from farandole.ranks.state.state import State
 from farandole.ranks.training.prepare import prepare
-from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.checkpoints.found import checkpoints_of
+from farandole.runs.checkpoints.intact import DamagedError, described
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -191,7 +192,7 @@ def _swap_for_a_folder(path: Path) -> None:
 def _use_a_missing_module(place: Path) -> None:
     (place / "outline.pickle").write_bytes(b"cno_such_module\nThing\n.")
     manifest = json.loads((place / "manifest.json").read_text())
-    manifest["files"]["outline.pickle"] = files._described(place / "outline.pickle")
+    manifest["files"]["outline.pickle"] = described(place / "outline.pickle")
     (place / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -334,6 +335,28 @@ def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
     assert len(notices) == 2
 
 
+def test_lost_connections_are_reported_only_if_the_training_continues(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(folder: Path, content: files.Content) -> Path:
+        raise ConnectionResetError(errno.ECONNRESET, "the ranks have lost their connections")
+
+    monkeypatch.setattr(files, "write", cut)
+    made = checkpoint(make_state(nn.Linear(2, 2), step=1), every=1, folder="c")
+    made.save()
+    assert notices == []
+    made.save()
+    assert "could not be written" in notices[0]
+    assert "the ranks have lost their connections" in notices[0]
+
+
+def test_a_checkpoint_of_another_model_is_refused() -> None:
+    _three()
+    for model in (nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 3))):
+        with pytest.raises(UsageError, match=r"another model: Error.* loading state_dict .* create the same model"):
+            checkpoint(make_state(model, step=0), resume="c", folder="d")
+
+
 def test_a_state_that_cannot_be_pickled_is_reported(notices: list[str]) -> None:
     class Odd:
         def state_dict(self) -> dict[str, Any]:
@@ -419,7 +442,7 @@ def test_a_new_rank_gets_its_own_random_numbers(monkeypatch: pytest.MonkeyPatch)
     for rank in (0, 1, 2, 1, 0):
         monkeypatch.setenv("FARANDOLE_RANK", str(rank))
         content = files.read(Path("c/step-3"))
-        set_random_numbers(content.seed, content.rngs)
+        set_random_numbers(content.seed, content.rngs, rank)
         drawn.append((random.random(), float(np.random.random()), float(torch.rand(1))))
     assert (drawn[0], drawn[1]) == (drawn[4], drawn[3])
     assert len({number for numbers in drawn[:3] for number in numbers}) == 9
@@ -516,15 +539,15 @@ def test_a_checkpoint_removed_during_a_read_is_not_reported_as_damaged(
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three()
-    verified = files._verified
+    verified = files.verified
 
-    def remove_once_it_is_verified(place: Path) -> dict[str, Any]:
-        manifest = verified(place)
+    def remove_once_it_is_verified(place: Path, **share: int) -> dict[str, Any]:
+        manifest = verified(place, **share)
         if place.name == "step-3":
             files.remove(place)
         return manifest
 
-    monkeypatch.setattr(files, "_verified", remove_once_it_is_verified)
+    monkeypatch.setattr(files, "verified", remove_once_it_is_verified)
     assert checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="d").resumed == 2
     assert [text for text in notices if "damaged" in text] == []
 

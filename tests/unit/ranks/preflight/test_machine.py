@@ -78,6 +78,14 @@ def test_the_smaller_of_host_and_cgroup_memory_is_reported(tmp_path):
     assert machine.memory(tmp_path, tmp_path / "own") == (MIB, 10 * MIB)
 
 
+def test_ranks_share_the_limit_of_their_worker_and_the_memory_of_the_host(tmp_path):
+    host = psutil.virtual_memory().total
+    cgroup(tmp_path / "a", 64 * MIB, 10, 0)
+    (tmp_path / "own").write_text("0::/a\n")
+    assert machine.share_of_memory(2, 4, tmp_path, tmp_path / "own") == 32 * MIB
+    assert machine.share_of_memory(2, 4, tmp_path / "none", tmp_path / "no") == host // 4
+
+
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
     """Return a function that puts a script named nvidia-smi first on the PATH."""

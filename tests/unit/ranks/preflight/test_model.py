@@ -1,12 +1,13 @@
 """Tests for the measurement of a model on a rank, in a real IPython shell."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 import torch
 from farandole.ranks import context
 from farandole.ranks.kernel import variables as kernel_variables
-from farandole.ranks.preflight.model import measure, predict
+from farandole.ranks.preflight.model import fit, measure, predict
 from farandole.ranks.training.sync.modes import PAYLOADS
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
@@ -36,6 +37,36 @@ def test_a_model_is_measured_and_stays_as_it_was(variables: dict[str, object]) -
     for name, value in net.state_dict().items():
         assert torch.equal(value, before[name])
     assert all(one.grad is None for one in net.parameters())
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_the_memory_of_a_model_is_predicted(variables: dict[str, object], deferred: bool) -> None:
+    with torch.device("meta" if deferred else "cpu"):
+        variables["net"] = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    found = fit("net")
+    size = 4 * (5 * 8 + 9 * 2)
+    assert (found["parameters"], found["gradients"], found["optimizer"]) == (size, size, 2 * size)
+    assert [(row["mesh"], row["ranks"], row["fits"]) for row in found["rows"]] == [
+        ("{'data': 2}", 2, True),
+        ("{'shard': 2}", 2, True),
+    ]
+    assert found["advice"] == "net fits on each rank without a mesh."
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(3, "net is a int; --model needs a torch.nn.Module"), (nn.LazyLinear(2), "net has lazy modules, whose sizes")],
+)
+def test_a_model_of_unknown_size_is_named(variables: dict[str, object], value: object, words: str) -> None:
+    variables["net"] = value
+    assert words in fit("net")["error"]
+
+
+def test_the_steps_of_a_model_without_memory_are_not_timed(variables: dict[str, object]) -> None:
+    with torch.device("meta"):
+        variables["net"] = nn.Linear(4, 2)
+    assert "net has no memory, because it was made in fd.deferred; leave out --batch" in measure("net", "x")["error"]
 
 
 def test_only_parameters_with_gradients_count(variables: dict[str, object]) -> None:

@@ -222,6 +222,27 @@ def test_a_state_with_other_parts_is_refused_and_they_are_named() -> None:
         model_only.load_state_dict(whole.state_dict())
 
 
+def test_a_state_of_another_model_or_optimizer_is_refused_with_what_differs() -> None:
+    model, optimizer = _training()
+    state = make_state(model, optimizer)
+    other = make_state(nn.Linear(3, 1), torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(UsageError, match=r"has another model: .*Missing key.* create the same model as the run"):
+        state.load_state_dict(other.state_dict())
+    other = make_state(model, torch.optim.SGD(model[0].parameters(), lr=0.1))
+    with pytest.raises(UsageError, match=r"has another optimizer: .*size of optimizer's group; create the same opt"):
+        state.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize(("saved", "own"), [(False, None), (None, False)])
+def test_an_optimizer_keeps_its_own_way_to_loop_over_tensors(saved: bool | None, own: bool | None) -> None:
+    model = nn.Linear(2, 1)
+    before = make_state(model, torch.optim.SGD(model.parameters(), lr=0.3, foreach=saved))
+    after = make_state(model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=own))
+    after.load_state_dict(before.state_dict())
+    [group] = after.optimizer.param_groups
+    assert (group["lr"], group["foreach"]) == (0.3, own)
+
+
 def test_custom_parts_are_kept() -> None:
     average = Average()
     state = make_state(average=average)

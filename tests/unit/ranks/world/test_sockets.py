@@ -10,7 +10,7 @@ import struct
 import time
 
 import pytest
-from farandole.ranks.world.sockets import OpenedSockets
+from farandole.ranks.world.sockets import OpenedSockets, _enable_keepalive
 
 
 @pytest.fixture
@@ -111,8 +111,7 @@ def test_no_socket_changes_its_blocking_mode(connect, listener, blocking):
     try:
         with sockets.track():
             pass
-        sockets._inodes = {one.fileno(): os.fstat(one.fileno()).st_ino for one in opened}
-        sockets._enable_keepalive()
+        _enable_keepalive({one.fileno(): os.fstat(one.fileno()).st_ino for one in opened})
     finally:
         socket.setdefaulttimeout(None)
     assert {os.get_blocking(one.fileno()) for one in (*before, *opened, listener)} == {blocking}

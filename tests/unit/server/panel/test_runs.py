@@ -31,7 +31,7 @@ RANKS = 64
 POINTS_OF_A_RUN = 100_000
 ROW = {
     "state": "done", "cpu": None, "memory": None, "gpu": None, "gpu_memory": None, "gpu_memory_total": None,
-    "samples_per_second": None, "step_seconds": None, "slowest": False, "log": ["a last word"],
+    "samples_per_second": None, "step_seconds": None, "slowest": False, "model": None, "log": ["a last word"],
 }  # fmt: skip
 
 

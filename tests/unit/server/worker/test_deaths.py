@@ -11,6 +11,7 @@ from farandole.server.worker.deaths import explain_exit, oom_kills
         (None, False, "ended for an unknown reason"),
         (0, False, "exited with code 0"),
         (3, True, "exited with code 3"),
+        (75, False, "ended, to begin again together with the ranks that share its model"),
         (-9, False, "killed by signal 9 (SIGKILL)"),
         (-9, True, "killed by the host because it was out of memory (SIGKILL)"),
         (-11, True, "killed by signal 11 (SIGSEGV)"),

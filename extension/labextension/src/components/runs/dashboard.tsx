@@ -9,6 +9,7 @@ import type { RankRow, RunSummary, RunView } from "../../wire";
 import { usePanelContext, usePanelState } from "../context";
 import { Note, Status } from "../parts";
 import { Elapsed, TimeLeft } from "./elapsed";
+import { MemoryTable } from "./memoryTable";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
 import { SyncLine } from "./syncLine";
@@ -46,6 +47,7 @@ export function Dashboard({ id, onKnown }: Props): JSX.Element | null {
         <Reports view={orphaned ? { ...view, error: null } : view} byRank={byRank} setByRank={setByRank} />
         <SyncLine view={view} />
         <RankTable rows={view.ranks} />
+        <MemoryTable rows={view.ranks} />
         <Logs ranks={view.ranks.filter((row) => row.log.length)} />
       </div>
     </section>

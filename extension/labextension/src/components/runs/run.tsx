@@ -9,6 +9,7 @@ import { usePanelContext, usePanelState, useSubscription } from "../context";
 import { RankLog } from "../log";
 import { Empty, Status } from "../parts";
 import { Elapsed, TimeLeft } from "./elapsed";
+import { MemoryTable } from "./memoryTable";
 import { RankTable } from "./rankTable";
 import { Reports } from "./reports";
 import { SyncLine } from "./syncLine";
@@ -46,6 +47,7 @@ export function RunDetailView({ id, focus, close, unfolded }: Props): JSX.Elemen
           <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
           <SyncLine view={shown.view} />
           <RankTable rows={shown.view.ranks} />
+          <MemoryTable rows={shown.view.ranks} />
           <System id={id} goesOn={(runOf(state, id) ?? shown.summary).goes_on} />
           {shown.view.ranks.length > 0 && <RankLog run={id} rows={shown.view.ranks} />}
         </>

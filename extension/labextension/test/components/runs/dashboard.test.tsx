@@ -82,6 +82,35 @@ test("a run in which no rank uses such a mode has no such line", async () => {
   expect(text()).not.toContain("Averages:");
 });
 
+test("the memory of the model has a table by rank, unless no rank has measured it", async () => {
+  await show(message);
+  await act(async () => {
+    const details = harness.root.querySelector(".fd-memory") as HTMLDetailsElement;
+    details.open = true;
+    details.dispatchEvent(new Event("toggle"));
+    await Promise.resolve();
+  });
+  const cells = () =>
+    [...harness.get("table", "Memory of the model").querySelectorAll("td")].map((td) => td.textContent);
+  expect(cells().slice(0, 5)).toEqual(["3 MiB", "3 MiB", "6 MiB", "700 MiB", "27 MiB"]);
+  const [first, second] = message.view.ranks as [wire.RankRow, wire.RankRow];
+  const unknown = { ...(first.model as wire.ModelMemory), activations: null, step_sent: null };
+  await harness.receive(
+    changed(
+      {},
+      {
+        ranks: [
+          { ...first, model: unknown },
+          { ...second, model: null },
+        ],
+      },
+    ),
+  );
+  expect(cells()).toEqual(["3 MiB", "3 MiB", "6 MiB", "–", "–"]);
+  await harness.receive(changed({}, { ranks: [{ ...first, model: null }] }));
+  expect(harness.root.querySelectorAll(".fd-memory")).toHaveLength(0);
+});
+
 test("an active run is drawn live until its end", async () => {
   await show(message);
   expect(watched()).toEqual([message.id]);

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.exceptions import UsageError
 from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, CHECKPOINTS, LATEST, is_number
 from farandole.reading import SMALL_JSON_BYTES, read_json
 
@@ -29,6 +31,22 @@ def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
     found = {one.step: one for place in places.glob(f".{CHECKPOINT_PREFIX}*.old") if (one := _read(place)) is not None}
     found |= {one.step: one for place in places.glob(f"{CHECKPOINT_PREFIX}*") if (one := _read(place)) is not None}
     return tuple(sorted(found.values(), key=lambda checkpoint: (checkpoint.time, checkpoint.step)))
+
+
+def newest(checkpoints: Sequence[Checkpoint], run_id: str, step: int | None = None) -> Checkpoint:
+    """Return the newest of a run's checkpoints, or the one of a step.
+
+    Raises UsageError if there is none.
+    """
+    if not checkpoints:
+        raise UsageError(
+            f"run {run_id} has no checkpoint in its folder; call fd.checkpoint(state) in the cell, before its loop."
+        )
+    found = [one for one in checkpoints if step in {None, one.step}]
+    if not found:
+        steps = ", ".join(str(one.step) for one in checkpoints)
+        raise UsageError(f"run {run_id} has no checkpoint of step {step}; it has those of the steps {steps}.")
+    return found[-1]
 
 
 def _read(place: Path) -> Checkpoint | None:

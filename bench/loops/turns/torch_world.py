@@ -1,4 +1,4 @@
-"""Sets up DistributedDataParallel for the throughput loop. turns.py follows, both in a cell and under torchrun."""
+"""Joins the world of torch, both in a cell and under torchrun. The code that distributes a model follows."""
 
 import torch
 import torch.distributed as dist
@@ -6,12 +6,6 @@ import torch.distributed as dist
 if not dist.is_initialized():
     dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-
-
-def distribute(model):
-    """Return the model and its optimizer, prepared for training on all ranks."""
-    model = torch.nn.parallel.DistributedDataParallel(model)
-    return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def from_rank_0(number):

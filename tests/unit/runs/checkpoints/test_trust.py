@@ -15,8 +15,9 @@ from farandole.exceptions import UsageError
 from farandole.protocol import GROUP_FOLDERS
 from farandole.ranks import run
 from farandole.ranks.checkpoints import files
-from farandole.ranks.checkpoints.trust import UntrustedError, check_trusted
 from farandole.ranks.state.state import State
+from farandole.runs.checkpoints.intact import described
+from farandole.runs.checkpoints.trust import UntrustedError, check_trusted
 
 from spawner_config.shares import GROUPS_PLACE
 
@@ -50,9 +51,9 @@ def _set_a_trap(path: Path) -> None:
     """Replace the outline with a malicious outline and update its checksum, as an attacker would."""
     outline = path / files.OUTLINE
     manifest = (path / "manifest.json").read_text()
-    before = files._described(outline)
+    before = described(outline)
     outline.write_bytes(pickle.dumps(Trap()))
-    after = files._described(outline)
+    after = described(outline)
     manifest = manifest.replace(before["sha256"], after["sha256"])
     (path / "manifest.json").write_text(manifest.replace(f'"bytes": {before["bytes"]}', f'"bytes": {after["bytes"]}'))
 

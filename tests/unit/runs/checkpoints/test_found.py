@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from farandole.exceptions import RunNotFoundError, UsageError
 from farandole.protocol import Kind, Status
-from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.checkpoints.found import checkpoints_of
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 

@@ -1,6 +1,7 @@
-"""Train a small model in alternation with a second process group that runs the same code under another launcher.
+"""Train a model in alternation with a second process group that runs the same code under another launcher.
 
 - The code of the backend precedes this code and defines `distribute`, `from_rank_0`, `rank` and `size`.
+- The code of the model also precedes it and defines `model`, `loss_of`, `BATCH` and `WARM_UP`.
 - The bench prepends `FOLDER`, `SIDE`, `OTHER`, `FIRST`, `TURNS` and `SECONDS`.
 - `rates` is the result: the samples per second of each turn.
 """
@@ -8,22 +9,9 @@
 import pathlib
 import time
 
-WARM_UP, BATCH = 40, 64
 WAIT_SECONDS = 120
 
-torch.manual_seed(rank)
-model = torch.nn.Sequential(
-    torch.nn.Conv2d(1, 16, 3, padding=1),
-    torch.nn.ReLU(),
-    torch.nn.Conv2d(16, 32, 3, padding=1),
-    torch.nn.ReLU(),
-    torch.nn.Flatten(),
-    torch.nn.Linear(32 * 16 * 16, 32),
-    torch.nn.ReLU(),
-    torch.nn.Linear(32, 10),
-)
 model, optimizer = distribute(model)
-images, labels = torch.randn(BATCH, 1, 16, 16), torch.randint(10, (BATCH,))
 
 
 def train(steps):
@@ -31,7 +19,7 @@ def train(steps):
     began = time.perf_counter()
     for _ in range(steps):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        loss_of(model).backward()
         optimizer.step()
     return (time.perf_counter() - began) / steps
 

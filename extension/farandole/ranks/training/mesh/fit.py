@@ -1,0 +1,173 @@
+"""Predicts how much memory the training of a model needs on each rank, and the smallest mesh on which it fits."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from farandole.protocol import Kind
+from farandole.ranks import context
+from farandole.ranks.metrics import reporter
+from farandole.ranks.preflight import gpus, machine
+from farandole.ranks.training import memory
+from farandole.ranks.training.mesh.shape import MeshShape
+from farandole.ranks.training.mesh.units import units
+from farandole.sizes import size_text
+
+ADAM_COPIES = 2
+"""How many values of its size Adam keeps for each parameter: the moving averages of its gradient and of the square."""
+ACTIVATIONS_SHARE = 0.1
+"""The share of a rank's memory that is left for activations, whose size is not known before the training."""
+UNIT_COPIES = 4
+"""How many times a unit is in memory: its parameters, its gradients, the parameters of the next unit, and the buffer of
+a collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What the training of a model needs, in bytes.
+
+    - ``parameters``, ``gradients`` and ``optimizer`` are those of the whole model.
+    - ``gathered`` is what a rank of a mesh needs beside its shares, because units are gathered.
+    - ``process`` is what the process needs without the model.
+    - ``capacity`` is the memory of a rank.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    gathered: int
+    process: int
+    capacity: int
+
+    @property
+    def state(self) -> int:
+        """The size of parameters, gradients and optimizer state together."""
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
+    def beside(self) -> int:
+        """The size of what each rank needs beside the model: for the process and for activations."""
+        return self.process + math.ceil(ACTIVATIONS_SHARE * self.capacity)
+
+    def on(self, shape: MeshShape) -> int:
+        """Return how many bytes a rank needs, as if ``tensor`` split all layers. A mesh of data only is no mesh."""
+        if (parts := shape.shard * shape.tensor) > 1:
+            return math.ceil(self.state / parts) + self.gathered + self.beside
+        # DistributedDataParallel copies the gradients into the buckets that it averages.
+        return self.state + (self.gradients if shape.data > 1 else 0) + self.beside
+
+    def fits(self, shape: MeshShape) -> bool:
+        """Return whether the memory of a rank is large enough."""
+        return self.on(shape) <= self.capacity
+
+
+def smallest_mesh(needs: Needs, ranks: int) -> MeshShape | None:
+    """Return the mesh with the fewest ranks along ``shard`` on which a model fits, or None if there is none.
+
+    If the model fits without a mesh, it is a mesh of data only. If it needs more ranks than there are, it is the
+    smallest mesh of more ranks.
+    """
+    if needs.fits(alone := MeshShape(data=ranks)):
+        return alone
+    room = needs.capacity - needs.gathered - needs.beside
+    if room <= 0:
+        return None
+    least = max(2, math.ceil(needs.state / room))
+    shard = next((size for size in range(least, ranks + 1) if ranks % size == 0), least)
+    return MeshShape(data=max(1, ranks // shard), shard=shard)
+
+
+def advice(needs: Needs, ranks: int, name: str, backend: str = "torch") -> str:
+    """Return a sentence that says whether a model fits without a mesh or, if not, on which mesh."""
+    best, capacity = smallest_mesh(needs, ranks), size_text(needs.capacity)
+    if best is None:
+        return (
+            f"{name} fits on no mesh: beside its shares, each rank needs {size_text(needs.gathered + needs.beside)} "
+            f"for units, activations and the process, and has {capacity}; give wrap=[...] with the classes of smaller "
+            "modules, or choose a larger profile."
+        )
+    if best.shard == 1:
+        return f"{name} fits on each rank without a mesh."
+    more = f" on {best.shard} ranks" if best.shard > ranks else ""
+    other = " with the backend torch" if backend == "horovod" else ""
+    return (
+        f"{name} does not fit on a rank without a mesh: with gradients, optimizer state, activations and the process "
+        f"it needs {size_text(needs.on(MeshShape(data=ranks)))}, and a rank has {capacity}. The smallest mesh that "
+        f"fits is mesh={best}{more}{other}."
+    )
+
+
+def meshes(needs: Needs, ranks: int) -> list[MeshShape]:
+    """Return the meshes of data and shard for this number of ranks, and the smallest of more ranks if none fits."""
+    own = [MeshShape(data=ranks // shard, shard=shard) for shard in range(1, ranks + 1) if ranks % shard == 0]
+    best = smallest_mesh(needs, ranks)
+    return own if best is None or best in own else [*own, best]
+
+
+def needs_of(model: nn.Module, optimizer: Any = None, wrap: Sequence[type[nn.Module]] | None = None) -> Needs:
+    """Return what the training of a model needs on this rank. It may have no memory yet, as from ``fd.deferred``.
+
+    Without an optimizer, and for all others than SGD, the state is that of Adam.
+    """
+    gradients = sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+    return Needs(
+        parameters=sum(parameter.nbytes for parameter in model.parameters()),
+        gradients=gradients,
+        optimizer=_copies(optimizer) * gradients,
+        gathered=_gathered(model, wrap),
+        process=_process_bytes(model, optimizer),
+        capacity=rank_memory(),
+    )
+
+
+def announce(model: nn.Module, optimizer: Any, shape: MeshShape, wrap: Sequence[type[nn.Module]] | None = None) -> None:
+    """Send an advice to the driver if a model does not fit on a mesh, before the memory of this rank is used up."""
+    if optimizer is None or not reporter.current().run or any(map(nn.parameter.is_lazy, model.parameters())):
+        return
+    needs = needs_of(model, optimizer, wrap)
+    if not needs.fits(shape):
+        text = advice(needs, context.size(), "The model", context.backend())
+        reporter.send({"kind": Kind.FIT, "rank": context.rank(), "time": time.time(), "text": text})
+
+
+def rank_memory() -> int:
+    """Return this rank's share of the memory of its device, in bytes."""
+    device = context.device()
+    if device.type == "cuda":
+        sharing = math.ceil(context.local_size() / torch.cuda.device_count())
+        return int(torch.cuda.get_device_properties(device).total_memory) // sharing
+    return machine.share_of_memory(context.local_size(), context.machine_size())
+
+
+def _copies(optimizer: Any) -> int:
+    """Return how many values of its size an optimizer keeps for each parameter."""
+    if isinstance(optimizer, torch.optim.SGD):
+        return int(any(group["momentum"] for group in optimizer.param_groups))
+    return ADAM_COPIES
+
+
+def _gathered(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> int:
+    """Return the bytes of units that a rank has gathered at a time. What is in no unit stays gathered."""
+    sizes: list[int] = []
+    seen: set[int] = set()
+    for unit in (*units(model, wrap), model):
+        own = [parameter for parameter in unit.parameters() if id(parameter) not in seen]
+        seen.update(map(id, own))
+        sizes.append(memory.size_of(own))
+    *blocks, rest = sizes
+    return max(rest + UNIT_COPIES * max(blocks, default=0), UNIT_COPIES * rest)
+
+
+def _process_bytes(model: nn.Module, optimizer: Any) -> int:
+    if context.device().type == "cuda":
+        return gpus.CONTEXT_BYTES
+    found = memory.tensors(model, optimizer).values()
+    return max(0, int(psutil.Process().memory_info().rss) - sum(map(memory.size_of, found)))

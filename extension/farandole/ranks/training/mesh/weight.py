@@ -1,0 +1,59 @@
+"""Weights the gradients of a sharded model, whose parameters have no gradients that a hook could scale."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map_only
+
+
+class OutputWeight:
+    """Scales what flows back into a model if this rank's share of a batch is larger or smaller than the mean share.
+
+    It is the `farandole.ranks.training.shard.Weight` of a sharded model: all gradients of the loss pass its output.
+    Use `output_weight` to get that of a model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weight = 1.0
+        # The hook stays registered, because torch.compile does not see hooks that come later.
+        model.register_forward_hook(self._scale)
+
+    def set(self, weight: float) -> None:
+        """Scale the gradients of the next forward passes by ``weight``."""
+        self._weight = weight
+
+    def _scale(self, *call: Any) -> Any:
+        *_, output = call
+        return (
+            output if self._weight == 1 else tree_map_only(torch.Tensor, partial(_scaled, weight=self._weight), output)
+        )
+
+
+def output_weight(model: nn.Module) -> OutputWeight:
+    """Return the weight of this model. There is only one, so that cells that run again do not scale twice."""
+    if (weight := _weights.get(model)) is None:
+        weight = _weights[model] = OutputWeight(model)
+    return weight
+
+
+_weights: weakref.WeakKeyDictionary[nn.Module, OutputWeight] = weakref.WeakKeyDictionary()
+
+
+def _scaled(tensor: torch.Tensor, weight: float) -> torch.Tensor:
+    return _Scaled.apply(tensor, weight) if tensor.requires_grad else tensor  # type: ignore[no-untyped-call]
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, weight: float) -> torch.Tensor:
+        ctx.weight = weight
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] * ctx.weight, None

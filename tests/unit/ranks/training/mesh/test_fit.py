@@ -1,0 +1,124 @@
+"""Tests of the prediction of whether a model fits, and of the mesh that is advised."""
+
+import farandole as fd
+import pytest
+import torch
+from farandole.ranks.metrics import reporter
+from farandole.ranks.training.mesh import fit
+from farandole.ranks.training.mesh.fit import Needs, advice, meshes, needs_of, smallest_mesh
+from farandole.ranks.training.mesh.shape import MeshShape
+from torch import nn
+
+MIB = 2**20
+
+
+def needs(**changes):
+    """Return the needs of a model whose state is 2.5 times the memory of a rank."""
+    sizes = {"parameters": 640, "gradients": 640, "optimizer": 1280, "gathered": 100, "process": 200, "capacity": 1024}
+    return Needs(**{name: size * MIB for name, size in (sizes | changes).items()})
+
+
+def test_a_rank_without_a_mesh_has_the_whole_state_and_on_several_ranks_the_buckets_of_ddp():
+    one = needs()
+    beside = one.process + one.capacity / 10
+    assert one.on(MeshShape()) == pytest.approx(one.state + beside, abs=1)
+    assert one.on(MeshShape(data=4)) == pytest.approx(one.state + one.gradients + beside, abs=1)
+    assert one.on(MeshShape(data=2, shard=4)) == pytest.approx(one.state / 4 + one.gathered + beside, abs=1)
+    assert one.on(MeshShape(shard=2, tensor=2)) == one.on(MeshShape(shard=4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "ranks", "expected"),
+    [
+        ({}, 4, MeshShape(shard=4)),
+        ({}, 8, MeshShape(data=2, shard=4)),
+        ({}, 1, MeshShape(shard=5)),
+        ({"capacity": 2048}, 4, MeshShape(data=2, shard=2)),
+        ({"capacity": 4096}, 4, MeshShape(data=4)),
+        ({"process": 950}, 4, None),
+    ],
+)
+def test_the_smallest_mesh_has_the_fewest_shards_that_divide_the_ranks(changes, ranks, expected):
+    changes = {"gathered": 20, "process": 150, **changes} if ranks > 1 else changes
+    assert smallest_mesh(needs(**changes), ranks) == expected
+
+
+def test_a_model_that_does_not_fit_has_an_advice_with_the_mesh():
+    assert advice(needs(gathered=20, process=150), 4, "net") == (
+        "net does not fit on a rank without a mesh: with gradients, optimizer state, activations and the process it "
+        "needs 3.4 GiB, and a rank has 1.0 GiB. The smallest mesh that fits is mesh={'shard': 4}."
+    )
+    assert advice(needs(), 2, "net").endswith("The smallest mesh that fits is mesh={'shard': 5} on 5 ranks.")
+    assert advice(needs(), 2, "net", "horovod").endswith("mesh={'shard': 5} on 5 ranks with the backend torch.")
+    assert advice(needs(capacity=8000), 2, "net") == "net fits on each rank without a mesh."
+    assert advice(needs(gathered=900), 2, "net").startswith("net fits on no mesh: beside its shares, each rank needs ")
+
+
+def test_the_meshes_of_a_table_begin_without_a_mesh_and_end_with_one_that_fits():
+    assert meshes(needs(), 2) == [MeshShape(data=2), MeshShape(shard=2), MeshShape(shard=5)]
+    assert meshes(needs(gathered=900), 1) == [MeshShape()]
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(100, 100, bias=False) for _ in range(3))
+        self.head = nn.Linear(100, 10, bias=False)
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_the_needs_of_a_model_do_not_depend_on_its_memory(deferred):
+    with torch.device("meta" if deferred else "cpu"):
+        model = Model()
+    model.head.weight.requires_grad_(False)
+    found = needs_of(model)
+    assert (found.parameters, found.gradients, found.optimizer) == (124_000, 120_000, 240_000)
+    # The head stays gathered, and one of the blocks has its parameters, gradients and buffers beside it.
+    assert found.gathered == 4_000 + 4 * 40_000
+    assert 0 < found.process < found.capacity
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "copies"),
+    [(torch.optim.SGD, {}, 0), (torch.optim.SGD, {"momentum": 0.9}, 1), (torch.optim.AdamW, {}, 2)],
+)
+def test_the_state_depends_on_the_optimizer(kind, options, copies):
+    model = Model()
+    found = needs_of(model, kind(model.parameters(), lr=0.1, **options))
+    assert found.optimizer == copies * found.gradients
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The records that the reporter of a run sends."""
+    records = []
+    own = reporter.Reporter()
+    own.run = "a run"
+    monkeypatch.setattr(own, "send", records.append)
+    monkeypatch.setattr(reporter, "current", lambda: own)
+    monkeypatch.setattr(fit.reporter, "send", records.append)
+    return records
+
+
+def test_prepare_announces_the_mesh_before_the_memory_is_used(sent, monkeypatch):
+    monkeypatch.setattr(fit, "rank_memory", lambda: 1)
+    model = nn.Linear(2, 2)
+    fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    [record] = sent
+    assert (record["kind"], record["rank"]) == ("fit", 0)
+    assert record["text"].startswith("The model fits on no mesh: ")
+
+
+def test_a_model_that_fits_or_that_is_not_trained_is_not_announced(sent, monkeypatch):
+    model = nn.Linear(2, 2)
+    fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    monkeypatch.setattr(fit, "rank_memory", lambda: 1)
+    fd.prepare(model)
+    assert sent == []
+
+
+def test_a_model_of_unknown_size_is_not_announced(sent, monkeypatch):
+    monkeypatch.setattr(fit, "rank_memory", lambda: 1)
+    model = nn.LazyLinear(2)
+    fit.announce(model, torch.optim.SGD(model.parameters(), lr=0.1), MeshShape())
+    assert sent == []

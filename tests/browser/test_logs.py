@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import (
@@ -37,6 +38,7 @@ for line in range(5000):
 """
 
 
+@pytest.mark.release
 def test_a_line_of_a_long_log_is_found_by_its_text_and_by_its_time(hub: RunningHub, lab: Lab) -> None:
     write_notebook(home_of(hub, "logan") / "printer.ipynb", START, CELL)
     lab.log_in("logan")

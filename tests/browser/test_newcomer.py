@@ -72,6 +72,7 @@ def read_the_difference(page: Locator) -> None:
     expect(code.locator("ins")).to_have_text([re.compile(f"lr={POOR}")])
 
 
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_a_newcomer_finds_the_better_of_two_runs_and_its_notebook_without_a_magic(lab: Lab):
     lab.log_in("somerville")

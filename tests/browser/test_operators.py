@@ -92,6 +92,7 @@ def test_an_operator_stops_a_server_with_the_keyboard(hub: RunningHub, chromium:
         expect(at).to_have_text(re.compile(rf"^({local:%Y-%m-%d} )?{local:%H:%M}$"))
 
 
+@pytest.mark.release
 def test_an_open_jupyterlab_leads_to_the_reason(hub: RunningHub, chromium: Browser) -> None:
     with chromium.new_context() as olgas, chromium.new_context() as doras:
         page, lab = olgas.new_page(), doras.new_page()

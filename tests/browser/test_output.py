@@ -134,6 +134,7 @@ def stop_server(hub: RunningHub, user: str) -> None:
     wait_until(lambda: hub.api(token, "DELETE", f"/hub/api/users/{user}/server").status_code == 204, 60)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(420)
 def test_a_notebook_of_yesterday_shows_its_run_once_and_without_an_error(hub: RunningHub, lab: Lab):
     home = hub.state / "homes" / "hamilton"

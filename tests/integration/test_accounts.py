@@ -115,6 +115,7 @@ def test_a_password_that_is_too_long_is_answered_alike_for_all_names(hub: Runnin
     assert "current password was incorrect" in change(hub, Browser(hub.url, "emmy", PASSWORD), "x" * 73, NEW).text
 
 
+@pytest.mark.release
 def test_the_hub_answers_others_while_many_log_in(hub: RunningHub) -> None:
     """Check that passwords are not hashed in the event loop, because this takes tenths of a second of CPU time."""
     slowest = 0.0

@@ -100,6 +100,7 @@ def test_the_number_of_named_servers_is_that_of_workers_notebooks_and_endpoints(
     assert f"already has the maximum of {SERVERS} named servers" in answer.json()["message"]
 
 
+@pytest.mark.release
 def test_stopped_workers_never_keep_a_user_from_new_clusters(small: RunningHub) -> None:
     token = small.token_for("builder")
     for number in range(SERVERS + 2):

@@ -97,7 +97,7 @@ def words(broker: RunningBroker) -> tuple[str, str]:
     return f"--from={broker.url}/calls", f"--to={broker.url}/decisions"
 
 
-@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("streams", [True, pytest.param(False, marks=pytest.mark.release)])
 def test_a_signal_ends_the_process_without_an_alarming_log(
     store: ModelStore, broker: RunningBroker, tmp_path: Path, *, streams: bool
 ) -> None:
@@ -127,7 +127,7 @@ def test_an_error_that_ends_the_consumer_ends_the_process(
     assert "LookupError: an error that nobody has expected" in log.read_text()
 
 
-@pytest.mark.parametrize("content", ["ada:secret", ""])
+@pytest.mark.parametrize("content", ["ada:secret", pytest.param("", marks=pytest.mark.release)])
 def test_a_wrong_file_of_credentials_ends_the_process_with_the_remedy(
     store: ModelStore, broker: RunningBroker, tmp_path: Path, content: str
 ) -> None:

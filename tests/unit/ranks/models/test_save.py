@@ -285,6 +285,7 @@ save(65_000, nn.Sequential(nn.Linear(8000, 2), *[nn.ReLU()] * 30), example=torch
 """
 
 
+@pytest.mark.release
 def test_a_full_disk_is_named_and_leaves_nothing(model_store):
     """The limits are reached by the files of the parameters, of the program and of ONNX."""
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=True)

@@ -42,6 +42,7 @@ def test_lightnings_automatic_number_of_devices_is_that_of_the_ranks(package):
     check(LIGHTNING.format(package=package, count=2), "torch")
 
 
+@pytest.mark.release
 def test_on_other_backends_lightning_counts_one_device():
     check(LIGHTNING.format(package="lightning.fabric.accelerators", count=1), "horovod")
 

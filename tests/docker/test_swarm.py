@@ -180,6 +180,7 @@ def test_the_first_notebook_trains_over_two_machines(swarm_stack: SwarmStack, ch
     swarm_stack.browser(ADMIN).stop_notebook()
 
 
+@pytest.mark.release
 def test_a_profile_selects_machines_by_label(swarm_stack: SwarmStack) -> None:
     api = HubApi(swarm_stack, "emmy")
     names = [f"fast-w{index}" for index in range(2)]
@@ -355,6 +356,7 @@ def notices_of(stack: SwarmStack, user: str) -> str:
     return stack.notebook(user).run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
 
 
+@pytest.mark.release
 def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
     swarm_stack: SwarmStack, hedy: RemoteKernel
 ) -> None:

@@ -1,5 +1,7 @@
 """Tests of the measured memory of a prepared model."""
 
+import gc
+
 import psutil
 import pytest
 import torch
@@ -74,6 +76,22 @@ def test_freed_units_return_to_the_kernel():
         kept += [torch.ones(1000) for _ in units]  # small blocks behind the units keep a heap from shrinking
         del units
     assert psutil.Process().memory_info().rss - before < 10 * MIB
+
+
+def test_the_memory_of_all_models_has_what_only_autograd_keeps():
+    gc.collect()  # models of other tests
+    before = memory.bytes_of_all_models()
+    model = nn.Linear(100, 100)
+    optimizer = torch.optim.Adam(model.parameters())
+    loss = model(torch.ones(1, 100)).sum()
+    loss.backward()
+    optimizer.step()
+    size, steps = 4 * 10_100, 2 * 4  # Adam counts the steps of each parameter
+    assert memory.bytes_of_all_models() - before == 4 * size + steps
+    del model, optimizer
+    assert memory.bytes_of_all_models() - before == 2 * size
+    del loss
+    assert memory.bytes_of_all_models() == before
 
 
 def test_a_kernel_without_peaks_has_no_activations(run, monkeypatch, tmp_path):

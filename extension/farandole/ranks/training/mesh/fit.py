@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import math
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from farandole.protocol import Kind
 from farandole.ranks import context
@@ -25,6 +28,9 @@ ADAM_COPIES = 2
 """How many values of its size Adam keeps for each parameter: the moving averages of its gradient and of the square."""
 ACTIVATIONS_SHARE = 0.1
 """The share of a rank's memory that is left for activations, whose size is not known before the training."""
+LEAST_PROCESS_BYTES = 200 * 2**20
+"""The least memory of a process with torch. Files of models that are mapped into memory may be larger than what is
+resident of them."""
 UNIT_COPIES = 4
 """How many times a unit is in memory: its parameters, its gradients, the parameters of the next unit, and the buffer of
 a collective."""
@@ -36,7 +42,7 @@ class Needs:
 
     - ``parameters``, ``gradients`` and ``optimizer`` are those of the whole model.
     - ``gathered`` is what a rank of a mesh needs beside its shares, because units are gathered.
-    - ``process`` is what the process needs without the model.
+    - ``process`` is what the process needs without models.
     - ``capacity`` is the memory of a rank.
     """
 
@@ -123,19 +129,60 @@ def needs_of(model: nn.Module, optimizer: Any = None, wrap: Sequence[type[nn.Mod
         gradients=gradients,
         optimizer=_copies(optimizer) * gradients,
         gathered=_gathered(model, wrap),
-        process=_process_bytes(model, optimizer),
+        process=_process_bytes(),
         capacity=rank_memory(),
     )
 
 
-def announce(model: nn.Module, optimizer: Any, shape: MeshShape, wrap: Sequence[type[nn.Module]] | None = None) -> None:
-    """Send an advice to the driver if a model does not fit on a mesh, before the memory of this rank is used up."""
-    if optimizer is None or not reporter.current().run or any(map(nn.parameter.is_lazy, model.parameters())):
-        return
-    needs = needs_of(model, optimizer, wrap)
-    if not needs.fits(shape):
-        text = advice(needs, context.size(), "The model", context.backend())
-        reporter.send({"kind": Kind.FIT, "rank": context.rank(), "time": time.time(), "text": text})
+class Announcer:
+    """Sends advice to the driver before the memory of this rank is used up. The error of the rank contains it."""
+
+    def __init__(self) -> None:
+        self._needs: weakref.WeakKeyDictionary[nn.Module, Needs] = weakref.WeakKeyDictionary()
+        """The needs of models that were prepared and are still in memory, the last one at the end."""
+        self._warned = False
+
+    def begin(self) -> None:
+        """Announce at the beginning of a run that a model of an earlier cell leaves no room for another one.
+
+        The rank may be out of memory before the cell calls ``fd.prepare``.
+        """
+        needs = next(reversed([*self._needs.values()]), None)
+        self._warned = needs is not None and needs.state + needs.on(MeshShape(data=context.size())) > needs.capacity
+        if needs is not None and self._warned:
+            _send(
+                "When the cell began, the model of an earlier cell was still in memory, and a rank has no room for two "
+                "of them; delete it first, for example with `del model, optimizer`. "
+                + advice(needs, context.size(), "That model", context.backend())
+            )
+
+    def prepare(
+        self, model: nn.Module, optimizer: Any, shape: MeshShape, wrap: Sequence[type[nn.Module]] | None = None
+    ) -> None:
+        """Announce on which mesh a model fits, if it does not fit on this one."""
+        if optimizer is None or not reporter.current().run or any(map(nn.parameter.is_lazy, model.parameters())):
+            return
+        own = model.module if isinstance(model, DistributedDataParallel) else model
+        self._needs.pop(own, None)
+        if self._needs:
+            # A sharded model and its hooks refer to each other, so one that was replaced would stay in memory.
+            gc.collect()
+        needs = needs_of(model, optimizer, wrap)
+        if not needs.fits(shape):
+            _send(advice(needs, context.size(), "The model", context.backend()))
+        elif self._warned and not self._needs:
+            _send("")
+        self._needs[own] = needs
+
+
+@functools.cache
+def announcer() -> Announcer:
+    """Return the `Announcer` of this process."""
+    return Announcer()
+
+
+def _send(text: str) -> None:
+    reporter.send({"kind": Kind.FIT, "rank": context.rank(), "time": time.time(), "text": text})
 
 
 def rank_memory() -> int:
@@ -166,8 +213,8 @@ def _gathered(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> int:
     return max(rest + UNIT_COPIES * max(blocks, default=0), UNIT_COPIES * rest)
 
 
-def _process_bytes(model: nn.Module, optimizer: Any) -> int:
+def _process_bytes() -> int:
+    """Return what this process needs without models. A model of an earlier cell is usually replaced by the next one."""
     if context.device().type == "cuda":
         return gpus.CONTEXT_BYTES
-    found = memory.tensors(model, optimizer).values()
-    return max(0, int(psutil.Process().memory_info().rss) - sum(map(memory.size_of, found)))
+    return max(LEAST_PROCESS_BYTES, memory.resident_bytes() - memory.bytes_of_all_models())

@@ -41,7 +41,7 @@ def prepare(
     shape, weight = parsed(mesh), None
     if model is not None:
         if not how["offload"]:
-            fit.announce(model, optimizer, shape, how["wrap"])
+            fit.announcer().prepare(model, optimizer, shape, how["wrap"])
         memory.return_freed_memory()
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = output_weight(model) if optimizer is not None else None

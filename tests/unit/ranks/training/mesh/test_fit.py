@@ -1,5 +1,8 @@
 """Tests of the prediction of whether a model fits, and of the mesh that is advised."""
 
+import gc
+import weakref
+
 import farandole as fd
 import pytest
 import torch
@@ -78,6 +81,18 @@ def test_the_needs_of_a_model_do_not_depend_on_its_memory(deferred):
     assert 0 < found.process < found.capacity
 
 
+def test_data_counts_as_memory_of_the_process_and_models_of_earlier_cells_do_not():
+    before = needs_of(Model()).process
+    earlier = nn.Linear(2048, 2048)
+    optimizer = torch.optim.Adam(earlier.parameters())
+    earlier(torch.ones(1, 2048)).sum().backward()
+    optimizer.step()  # 64 MiB
+    assert needs_of(Model()).process < before + 16 * MIB
+    data = torch.ones(64 * MIB // 4)
+    assert needs_of(Model()).process > before + 48 * MIB
+    del data
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "copies"),
     [(torch.optim.SGD, {}, 0), (torch.optim.SGD, {"momentum": 0.9}, 1), (torch.optim.AdamW, {}, 2)],
@@ -94,6 +109,8 @@ def sent(monkeypatch):
     records = []
     own = reporter.Reporter()
     own.run = "a run"
+    announcer = fit.Announcer()
+    monkeypatch.setattr(fit, "announcer", lambda: announcer)
     monkeypatch.setattr(own, "send", records.append)
     monkeypatch.setattr(reporter, "current", lambda: own)
     monkeypatch.setattr(fit.reporter, "send", records.append)
@@ -120,5 +137,53 @@ def test_a_model_that_fits_or_that_is_not_trained_is_not_announced(sent, monkeyp
 def test_a_model_of_unknown_size_is_not_announced(sent, monkeypatch):
     monkeypatch.setattr(fit, "rank_memory", lambda: 1)
     model = nn.LazyLinear(2)
-    fit.announce(model, torch.optim.SGD(model.parameters(), lr=0.1), MeshShape())
+    fit.Announcer().prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), MeshShape())
     assert sent == []
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_a_run_begins_with_an_advice_if_an_earlier_model_leaves_no_room_for_another(sent, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_SIZE", "4")
+    monkeypatch.setenv("FARANDOLE_BACKEND", "torch")
+    monkeypatch.setattr(fit, "needs_of", lambda *_: needs(gathered=20, process=150))
+    own, earlier, model = fit.Announcer(), nn.Linear(2, 2), nn.Linear(2, 2)
+    own.begin()
+    own.prepare(earlier, sgd(earlier), MeshShape(shard=4))
+    assert sent == []
+    own.begin()
+    text = sent[0]["text"]
+    assert text.startswith("When the cell began, the model of an earlier cell was still in memory, and a rank has no ")
+    assert "`del model, optimizer`. That model does not fit on a rank without a mesh: " in text
+    assert text.endswith("The smallest mesh that fits is mesh={'shard': 4}.")
+    own.prepare(model, sgd(model), MeshShape(shard=4))
+    assert len(sent) == 1  # both models are in memory
+    del earlier
+    own.prepare(model, sgd(model), MeshShape(shard=4))
+    assert [record["text"] for record in sent] == [text, ""]
+
+
+def test_a_run_begins_without_an_advice_if_a_rank_has_room_for_two_models(sent, monkeypatch):
+    monkeypatch.setattr(fit, "needs_of", lambda *_: needs(capacity=8000))
+    own, model = fit.Announcer(), nn.Linear(2, 2)
+    own.prepare(model, sgd(model), MeshShape())
+    own.begin()
+    assert sent == []
+
+
+@pytest.mark.usefixtures("sent")
+def test_a_model_that_the_cell_has_replaced_is_freed_although_its_hooks_refer_to_it():
+    own, earlier = fit.Announcer(), nn.Linear(2, 2)
+    earlier.register_forward_hook(earlier.forward)
+    own.prepare(earlier, sgd(earlier), MeshShape())
+    gone, model = weakref.ref(earlier), nn.Linear(2, 2)
+    gc.disable()
+    try:
+        del earlier
+        assert gone() is not None
+        own.prepare(model, sgd(model), MeshShape())
+    finally:
+        gc.enable()
+    assert gone() is None

@@ -96,14 +96,14 @@ def advice(needs: Needs, ranks: int, name: str, backend: str = "torch") -> str:
     best, capacity = smallest_mesh(needs, ranks), size_text(needs.capacity)
     if best is None:
         return (
-            f"{name} fits on no mesh: beside its shares, each rank needs {size_text(needs.gathered + needs.beside)} "
-            f"for units, activations and the process, and has {capacity}; give wrap=[...] with the classes of smaller "
-            "modules, or choose a larger profile."
+            f"{name} fits on no mesh: in addition to its shares, each rank needs "
+            f"{size_text(needs.gathered + needs.beside)} for units, activations and the process, and has {capacity}; "
+            "give wrap=[...] with the classes of smaller modules, or choose a larger profile."
         )
     if best.shard == 1:
         return f"{name} fits on each rank without a mesh."
     more = f" on {best.shard} ranks" if best.shard > ranks else ""
-    other = " with the backend torch" if backend == "horovod" else ""
+    other = "" if backend == "torch" else " with the backend torch"
     return (
         f"{name} does not fit on a rank without a mesh: with gradients, optimizer state, activations and the process "
         f"it needs {size_text(needs.on(MeshShape(data=ranks)))}, and a rank has {capacity}. The smallest mesh that "

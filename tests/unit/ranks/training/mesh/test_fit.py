@@ -52,9 +52,12 @@ def test_a_model_that_does_not_fit_has_an_advice_with_the_mesh():
         "needs 3.4 GiB, and a rank has 1.0 GiB. The smallest mesh that fits is mesh={'shard': 4}."
     )
     assert advice(needs(), 2, "net").endswith("The smallest mesh that fits is mesh={'shard': 5} on 5 ranks.")
-    assert advice(needs(), 2, "net", "horovod").endswith("mesh={'shard': 5} on 5 ranks with the backend torch.")
+    for backend in ("horovod", "none"):
+        assert advice(needs(), 2, "net", backend).endswith("mesh={'shard': 5} on 5 ranks with the backend torch.")
     assert advice(needs(capacity=8000), 2, "net") == "net fits on each rank without a mesh."
-    assert advice(needs(gathered=900), 2, "net").startswith("net fits on no mesh: beside its shares, each rank needs ")
+    assert advice(needs(gathered=900), 2, "net").startswith(
+        "net fits on no mesh: in addition to its shares, each rank "
+    )
 
 
 def test_the_meshes_of_a_table_begin_without_a_mesh_and_end_with_one_that_fits():
@@ -117,10 +120,14 @@ def sent(monkeypatch):
     return records
 
 
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
 def test_prepare_announces_the_mesh_before_the_memory_is_used(sent, monkeypatch):
     monkeypatch.setattr(fit, "rank_memory", lambda: 1)
     model = nn.Linear(2, 2)
-    fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    fd.prepare(model, sgd(model))
     [record] = sent
     assert (record["kind"], record["rank"]) == ("fit", 0)
     assert record["text"].startswith("The model fits on no mesh: ")
@@ -128,21 +135,24 @@ def test_prepare_announces_the_mesh_before_the_memory_is_used(sent, monkeypatch)
 
 def test_a_model_that_fits_or_that_is_not_trained_is_not_announced(sent, monkeypatch):
     model = nn.Linear(2, 2)
-    fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    fd.prepare(model, sgd(model))
     monkeypatch.setattr(fit, "rank_memory", lambda: 1)
     fd.prepare(model)
     assert sent == []
 
 
+def test_a_model_on_a_mesh_is_announced_on_cpus_although_they_do_not_offload(sent, monkeypatch):
+    monkeypatch.setattr(fit, "rank_memory", lambda: 1)
+    model = nn.Linear(2, 2)
+    fd.prepare(model, sgd(model), mesh={"shard": -1}, offload=True)
+    assert [record["kind"] for record in sent] == ["fit"]
+
+
 def test_a_model_of_unknown_size_is_not_announced(sent, monkeypatch):
     monkeypatch.setattr(fit, "rank_memory", lambda: 1)
     model = nn.LazyLinear(2)
-    fit.Announcer().prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), MeshShape())
+    fit.Announcer().prepare(model, sgd(model), MeshShape())
     assert sent == []
-
-
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def test_a_run_begins_with_an_advice_if_an_earlier_model_leaves_no_room_for_another(sent, monkeypatch):

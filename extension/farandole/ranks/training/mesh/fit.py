@@ -44,6 +44,7 @@ class Needs:
     - ``gathered`` is what a rank of a mesh needs beside its shares, because units are gathered.
     - ``process`` is what the process needs without models.
     - ``capacity`` is the memory of a rank.
+    - ``step`` is what a step of the optimizer of the whole model needs for a moment.
     """
 
     parameters: int
@@ -52,6 +53,7 @@ class Needs:
     gathered: int
     process: int
     capacity: int
+    step: int = 0
 
     @property
     def state(self) -> int:
@@ -59,16 +61,23 @@ class Needs:
         return self.parameters + self.gradients + self.optimizer
 
     @property
+    def activations(self) -> int:
+        """The size of the memory that is left for activations."""
+        return math.ceil(ACTIVATIONS_SHARE * self.capacity)
+
+    @property
     def beside(self) -> int:
-        """The size of what each rank needs beside the model: for the process and for activations."""
-        return self.process + math.ceil(ACTIVATIONS_SHARE * self.capacity)
+        """The size of what each rank of a mesh needs beside its shares."""
+        return self.gathered + self.process + self.activations
 
     def on(self, shape: MeshShape) -> int:
         """Return how many bytes a rank needs, as if ``tensor`` split all layers. A mesh of data only is no mesh."""
-        if (parts := shape.shard * shape.tensor) > 1:
-            return math.ceil(self.state / parts) + self.gathered + self.beside
+        parts = shape.shard * shape.tensor
         # DistributedDataParallel copies the gradients into the buckets that it averages.
-        return self.state + (self.gradients if shape.data > 1 else 0) + self.beside
+        buckets = self.gradients if parts == 1 and shape.data > 1 else 0
+        passes = self.activations + (self.gathered if parts > 1 else 0)
+        # Activations and gathered units are freed before the step of the optimizer.
+        return math.ceil(self.state / parts) + buckets + self.process + max(passes, math.ceil(self.step / parts))
 
     def fits(self, shape: MeshShape) -> bool:
         """Return whether the memory of a rank is large enough."""
@@ -83,10 +92,12 @@ def smallest_mesh(needs: Needs, ranks: int) -> MeshShape | None:
     """
     if needs.fits(alone := MeshShape(data=ranks)):
         return alone
-    room = needs.capacity - needs.gathered - needs.beside
+    room = needs.capacity - needs.beside
     if room <= 0:
         return None
-    least = max(2, math.ceil(needs.state / room))
+    least = max(
+        2, math.ceil(needs.state / room), math.ceil((needs.state + needs.step) / (needs.capacity - needs.process))
+    )
     shard = next((size for size in range(least, ranks + 1) if ranks % size == 0), least)
     return MeshShape(data=max(1, ranks // shard), shard=shard)
 
@@ -97,7 +108,7 @@ def advice(needs: Needs, ranks: int, name: str, backend: str = "torch") -> str:
     if best is None:
         return (
             f"{name} fits on no mesh: in addition to its shares, each rank needs "
-            f"{size_text(needs.gathered + needs.beside)} for units, activations and the process, and has {capacity}; "
+            f"{size_text(needs.beside)} for units, activations and the process, and has {capacity}; "
             "give wrap=[...] with the classes of smaller modules, or choose a larger profile."
         )
     if best.shard == 1:
@@ -131,6 +142,7 @@ def needs_of(model: nn.Module, optimizer: Any = None, wrap: Sequence[type[nn.Mod
         gathered=_gathered(model, wrap),
         process=_process_bytes(),
         capacity=rank_memory(),
+        step=_step_copies(optimizer) * gradients,
     )
 
 
@@ -199,6 +211,17 @@ def _copies(optimizer: Any) -> int:
     if isinstance(optimizer, torch.optim.SGD):
         return int(any(group["momentum"] for group in optimizer.param_groups))
     return ADAM_COPIES
+
+
+def _step_copies(optimizer: Any) -> int:
+    """Return how many values an optimizer computes for each parameter before it changes the first one.
+
+    On GPUs, torch's optimizers compute all parameters together by default. Source: the argument ``foreach`` of
+    ``torch.optim.Adam``.
+    """
+    groups = [] if optimizer is None else optimizer.param_groups
+    each = any(group.get("fused") or group.get("foreach") is False for group in groups)
+    return int(context.device().type == "cuda" and not each and not isinstance(optimizer, torch.optim.SGD))
 
 
 def _gathered(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> int:

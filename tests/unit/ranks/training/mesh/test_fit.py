@@ -6,6 +6,7 @@ import weakref
 import farandole as fd
 import pytest
 import torch
+from farandole.ranks import context
 from farandole.ranks.metrics import reporter
 from farandole.ranks.training.mesh import fit
 from farandole.ranks.training.mesh.fit import Needs, advice, meshes, needs_of, smallest_mesh
@@ -28,6 +29,13 @@ def test_a_rank_without_a_mesh_has_the_whole_state_and_on_several_ranks_the_buck
     assert one.on(MeshShape(data=4)) == pytest.approx(one.state + one.gradients + beside, abs=1)
     assert one.on(MeshShape(data=2, shard=4)) == pytest.approx(one.state / 4 + one.gathered + beside, abs=1)
     assert one.on(MeshShape(shard=2, tensor=2)) == one.on(MeshShape(shard=4))
+
+
+def test_the_step_of_an_optimizer_takes_the_place_of_activations_and_units():
+    one = needs(step=640)
+    assert one.on(MeshShape()) == one.state + one.process + one.step
+    assert one.on(MeshShape(shard=8)) == needs().on(MeshShape(shard=8))
+    assert smallest_mesh(needs(gathered=20, process=150, step=1280), 4) == MeshShape(shard=5)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +126,20 @@ def sent(monkeypatch):
     monkeypatch.setattr(reporter, "current", lambda: own)
     monkeypatch.setattr(fit.reporter, "send", records.append)
     return records
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "copies"),
+    [(torch.optim.SGD, {}, 0), (torch.optim.AdamW, {}, 1), (torch.optim.AdamW, {"foreach": False}, 0)],
+)
+def test_on_gpus_the_step_of_adam_needs_memory(monkeypatch, kind, options, copies):
+    model = Model()
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    assert needs_of(model, optimizer).step == 0
+    monkeypatch.setattr(context, "device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(fit, "rank_memory", lambda: 1)
+    found = needs_of(model, optimizer)
+    assert found.step == copies * found.gradients
 
 
 def sgd(model):

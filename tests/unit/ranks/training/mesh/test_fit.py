@@ -92,13 +92,21 @@ def test_the_needs_of_a_model_do_not_depend_on_its_memory(deferred):
     assert 0 < found.process < found.capacity
 
 
+def trained(width):
+    """Return a model and its optimizer after a step, which have 64 MiB for 2048."""
+    model = nn.Linear(width, width)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, width)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
 def test_data_counts_as_memory_of_the_process_and_models_of_earlier_cells_do_not():
+    trained(1)  # torch needs memory when it is used for the first time
     before = needs_of(Model()).process
-    earlier = nn.Linear(2048, 2048)
-    optimizer = torch.optim.Adam(earlier.parameters())
-    earlier(torch.ones(1, 2048)).sum().backward()
-    optimizer.step()  # 64 MiB
+    earlier = trained(2048)
     assert needs_of(Model()).process < before + 16 * MIB
+    del earlier
     data = torch.ones(64 * MIB // 4)
     assert needs_of(Model()).process > before + 48 * MIB
     del data

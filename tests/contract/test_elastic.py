@@ -74,6 +74,7 @@ def test_without_a_copy_either_new_ranks_continue_from_the_newest_checkpoint(clu
     assert steps_lost(run) <= 5
 
 
+@pytest.mark.release
 def test_a_resumed_run_replaces_a_lost_rank_as_well(cluster, tmp_path):
     first = cluster.train(elastic(tmp_path, epochs=1, before=CHECKPOINTS))
     assert first.checkpoints

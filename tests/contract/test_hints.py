@@ -43,7 +43,7 @@ SLOW_STEP = """
 """
 
 
-@pytest.fixture(scope="module", params=["horovod", "torch"])
+@pytest.fixture(scope="module", params=["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def cluster(request, tmp_path_factory):
     store = RunStore(tmp_path_factory.mktemp("runs"))
     with Cluster.start(local=True, ranks=2, backend=request.param, store=store) as cluster:

@@ -29,6 +29,7 @@ processes can delay an attempt. Without the wake-up, each attempt takes longer."
 ATTEMPTS = 3
 
 
+@pytest.mark.release
 def test_horovod_rests_and_wakes(tmp_path):
     variables = {"HOROVOD_CYCLE_TIME": CYCLE_MS, "HOROVOD_IDLE_CYCLE_TIME": str(IDLE_CYCLE_MILLISECONDS)}
     with world("horovod", 2) as environments:

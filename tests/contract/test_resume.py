@@ -47,7 +47,7 @@ def means(run, name):
     return run.dataframe().groupby("step")[name].mean().to_dict()
 
 
-@pytest.fixture(scope="module", params=["horovod", "torch"])
+@pytest.fixture(scope="module", params=["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def cluster(request, tmp_path_factory):
     store = RunStore(tmp_path_factory.mktemp("runs"))
     with Cluster.start(local=True, ranks=2, backend=request.param, store=store) as cluster:

@@ -9,7 +9,7 @@ from farandole.protocol import is_collective_failure
 from tests.contract.sync_on_ranks import CLOSE, EXACT, LOSE_RANK, LOSE_SERVER
 from tests.contract.worlds import run, world
 
-SMALLER = pytest.param(("torch", 2), marks=pytest.mark.release)
+WORLDS = [("horovod", 3), *(pytest.param(("torch", size), marks=pytest.mark.release) for size in (2, 3))]
 BACKENDS = ["torch", pytest.param("horovod", marks=pytest.mark.release)]
 
 
@@ -24,7 +24,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _run("none", 1, tmp_path_factory.mktemp("alone"))
 
 
-@pytest.fixture(scope="module", params=[SMALLER, ("torch", 3), ("horovod", 3)], ids=str)
+@pytest.fixture(scope="module", params=WORLDS, ids=str)
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     backend, size = request.param
     return _run(backend, size, tmp_path_factory.mktemp("together")), size

@@ -36,6 +36,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
     assert any("rank 1 joined: continuing with 2 ranks" in notice for notice in run.notices)
 
 
+@pytest.mark.release
 def test_a_rank_that_replaces_another_uses_the_same_hyperparameters(cluster, tmp_path):
     fault = "kill(1, 20, os.getppid); time.sleep(0.3 if fd.size() == 1 else 0)"
     code = elastic(tmp_path, epochs=EPOCHS, fault=fault, before=CONFIGURED)

@@ -46,7 +46,7 @@ def test_continues_after_its_driver_was_killed(lost):
 
 
 @pytest.mark.parametrize("lost", [()], indirect=True)
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.release)])
 def test_is_complete_if_it_ended_meanwhile(lost, tmp_path, shared):
     lost.end.touch()
     store = lost.store if shared else RunStore(tmp_path / "elsewhere")

@@ -60,6 +60,7 @@ def test_the_hyperparameters_survive_a_takeover(hub, tmp_path):
         assert not any("has changed nothing" in notice for notice in run.notices)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(300)
 def test_a_restarted_proxy_loses_no_rank(tmp_path):
     with run_hub(tmp_path / "state") as hub:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 USER = "tessa"
 CELL_DEADLINE = 240.0
-RELEASED = ("sequence-model", "fine-tuning")
+RELEASED = ("sequence-model", "fine-tuning", "plain-ddp")
 """The templates that only `make release` trains."""
 SMALL = {"EPOCHS": 1, "TUNING_EPOCHS": 2, "CHANNELS": 4, "HIDDEN": 8, "BATCH_SIZE": 64}
 

@@ -49,7 +49,7 @@ async def test_a_run_stopped_without_ranks_counts_as_stopped(core, tmp_path):
     assert core.group.interrupted
     training = CellRunner(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
     with pytest.raises(RankError, match="was stopped on all ranks"):
-        training._check_end(None, [])
+        training._check_end(SimpleNamespace(ranks=list), [])
 
 
 async def test_a_cell_stopped_before_it_reaches_its_ranks_is_stopped_when_it_does(core, monkeypatch):
@@ -74,7 +74,7 @@ async def test_a_cell_stopped_before_it_reaches_its_ranks_is_stopped_when_it_doe
 async def test_a_run_that_ended_on_no_rank_is_not_finished(core, tmp_path):
     training = CellRunner(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
     with pytest.raises(RankError, match="ended on no rank"):
-        training._check_end(None, [])
+        training._check_end(SimpleNamespace(ranks=list), [])
 
 
 @pytest.mark.parametrize(("left", "formed"), [((False, False), True), ((False, True), False)])

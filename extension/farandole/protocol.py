@@ -151,7 +151,7 @@ class Kind(StrEnum):
     SYNC = "sync"
     """Contains what a mode of `fd.sync` costs the rank."""
     FIT = "fit"
-    """Says in ``text`` on which mesh the model of the cell fits, because it may be too large for the rank."""
+    """Says in ``text`` why the rank may run out of memory, and on which mesh the model fits. Replaces earlier ones."""
 
 
 class Notify(Protocol):

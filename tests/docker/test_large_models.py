@@ -80,6 +80,7 @@ def test_a_model_of_two_and_a_half_times_the_memory_of_a_worker_trains_on_four(
 
 
 def test_without_a_mesh_its_ranks_are_killed_and_the_message_names_one_that_fits(kernel: RemoteKernel) -> None:
+    # After the first test, the ranks still have its shares, and may be killed before the cell calls fd.prepare.
     with pytest.raises(
         CellError, match=r"its process is gone, killed by the host because it was out of memory"
     ) as caught:

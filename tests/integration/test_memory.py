@@ -19,22 +19,28 @@ model, optimizer, _ = fd.prepare(model, torch.optim.Adam(model.parameters()), me
 model(torch.ones(2, 8)).mean().backward()
 optimizer.step()
 """
-LARGE = """
-import os, signal, time
+SMALL_RANK = f"""
+import farandole as fd, os, signal, time, torch
 from pathlib import Path
+from torch import nn
 from farandole.ranks.preflight import machine
 
-machine.share_of_memory = lambda *_: {memory}
-
+machine.share_of_memory = lambda *_: {MEMORY}
+"""
+LARGE = """
 class Large(nn.Sequential):
     def to(self, *_):  # as if the rank were killed when the model gets its memory
-        while not Path({flag!r}).exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
 
 model = Large(*(nn.Linear(2048, 2048, bias=False) for _ in range(8)))  # 8 units of 16 MiB
 optimizer = torch.optim.Adam(model.parameters())
-model, optimizer, _ = fd.prepare(model, optimizer)
+model, optimizer, _ = fd.prepare(model, optimizer, mesh={mesh})
+"""
+DIE = """
+def die():
+    while not Path({flag!r}).exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -48,12 +54,23 @@ def test_the_memory_of_a_model_is_shown_and_a_rank_that_is_too_small_is_told_the
         assert all(row["model"]["optimizer"] >= 2 * share for row in rows)
         # Both layers are gathered twice, and their gradients are reduced once.
         assert [row["model"]["step_sent"] for row in rows] == [3 * share, 3 * share]
-        run = cluster.train(TRAIN + LARGE.format(flag=str(flag), memory=MEMORY), detach=True)
-        deadline = time.monotonic() + DEADLINE
-        while not all(view.advice for view in run.ranks()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        flag.touch()
-        with pytest.raises(RankDiedError, match=r"is gone.*The smallest mesh that fits is mesh=.'shard': 2"):
-            run.wait(DEADLINE)
-        assert "mesh={'shard': 2}" in run.error
+        die = SMALL_RANK + DIE.format(flag=str(flag))
+        assert "of an earlier cell" not in killed(cluster, die + LARGE.format(mesh=None), flag)
+        cluster.train(SMALL_RANK + LARGE.format(mesh={"shard": 2}))
+        # As if the ranks had no room for another model while they still have the first one.
+        assert "of an earlier cell was still in memory" in killed(cluster, die + "die()", flag)
+
+
+def killed(cluster, cell, flag):
+    """Return the error of a cell whose ranks are killed as soon as they have sent an advice."""
+    flag.unlink(missing_ok=True)
+    run = cluster.train(cell, detach=True)
+    deadline = time.monotonic() + DEADLINE
+    while not all(view.advice for view in run.ranks()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    flag.touch()
+    with pytest.raises(RankDiedError, match=r"is gone.*The smallest mesh that fits is mesh=.'shard': 2"):
+        run.wait(DEADLINE)
+    assert "mesh={'shard': 2}" in run.error
+    return run.error

@@ -58,7 +58,7 @@ class FarandoleMagics(Magics):
     @argument("--timeout", type=float, default=SERVER_START_SECONDS, help="seconds until the workers must be ready")
     @argument("--lines", type=int, default=100, help="number of log lines to show")
     @argument("--model", metavar="NAME", help="the ranks' variable with the model whose memory is predicted")
-    @argument("--batch", metavar="NAME", help="a batch for this model, whose speed is then predicted, too")
+    @argument("--batch", metavar="NAME", help="the ranks' variable with a batch, to predict the model's speed, too")
     @argument("--to", metavar="DIR", default="", help="the folder to copy to (default: one with the same name)")
     @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
     @argument("--pause-while-training", action="store_true", help="let Dask's tasks wait while a training cell runs")
@@ -271,7 +271,7 @@ class FarandoleMagics(Magics):
         return self._named(options).status()
 
     def _check(self, options: argparse.Namespace) -> Any:
-        """Test all ranks and the network between them. With a model, predict if it fits; with a batch, also its speed.
+        """Test all ranks and the network between them. With a model, predict whether it fits; with a batch, its speed.
 
         Options: --model, --batch
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -99,6 +100,9 @@ def begin(
     run.current().begin(folder, resume, overrides)
     if lr_rule:
         membership.current().begin(lr_rule)
+    # `fd.prepare` imports this module, which needs torch. Before that, there is no model.
+    if (fit := sys.modules.get("farandole.ranks.training.mesh.fit")) is not None:
+        fit.announcer().begin()
 
 
 def run_script(code: str, path: str, arguments: list[str]) -> None:

@@ -158,7 +158,7 @@ class RankView:
     """The last progress message of each loop, by the name of the loop."""
     log: LogTail = field(default_factory=LogTail)
     advice: str = ""
-    """A sentence for the user if the rank runs out of memory. It is empty if the model should fit."""
+    """What the user can do if the rank runs out of memory. It is empty if the model should fit."""
 
 
 def still_going(run_id: str, seconds: float | None) -> DeadlineError:

@@ -9,8 +9,10 @@ from farandole.driver.output import label
 from farandole.exceptions import RankDiedError, RankError
 from farandole.protocol import is_collective_failure
 
-OUT_OF_MEMORY = "OutOfMemoryError"
-"""The class of torch's error if the memory of a GPU is too small."""
+OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
+"""The classes of errors if memory is too small: of torch for GPUs, and of Python."""
+CPU_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""Part of the message of torch's RuntimeError if the memory of a CPU is too small."""
 
 
 def rank_error(
@@ -63,7 +65,7 @@ def _headline(group: Sequence[Reply], advice: str) -> str:
 
 
 def _remedy(group: Sequence[Reply], place: str, advice: str) -> str:
-    if group[0].ename == OUT_OF_MEMORY and advice:
+    if advice and (group[0].ename in OUT_OF_MEMORY or CPU_OUT_OF_MEMORY in group[0].evalue):
         return f" {advice}"
     if group[0].ename != "NameError" or not all(reply.late for reply in group):
         return ""

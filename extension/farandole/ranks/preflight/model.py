@@ -93,6 +93,12 @@ def _module(value: Any, name: str) -> torch.nn.Module:
     """Return the value of a variable as a module, without a wrapper for several ranks or GPUs."""
     import torch
 
+    from farandole.ranks.training.pipeline.model import Pipeline
+
+    if isinstance(value, Pipeline):
+        raise UsageError(
+            f"{name} is a pipeline, of which each rank has a stage; --model needs the model before it is cut."
+        )
     if isinstance(value, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
         value = value.module
     if not isinstance(value, torch.nn.Module):

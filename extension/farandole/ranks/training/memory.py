@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import time
 import weakref
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
@@ -75,15 +77,13 @@ class Peak:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return torch.cuda.memory_allocated(self._device)
-        # What was freed counts as used until the C library returns it to the kernel.
-        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-            trim(0)
+        resident = resident_bytes()
         try:
             # Linux, Documentation/filesystems/proc.rst: 5 resets the peak of the resident memory.
             (PROCESS / "clear_refs").write_text("5")
         except OSError:
             self._known = False
-        return _status("VmRSS") or 0
+        return resident
 
     def read(self) -> int | None:
         """Return the peak, or None if the kernel does not know it."""
@@ -114,6 +114,27 @@ def return_freed_memory() -> None:
     """
     if context.device().type == "cpu" and (change := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         change(MMAP_THRESHOLD, MMAP_BYTES)
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process, without freed memory that the C library keeps."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+    return int(psutil.Process().memory_info().rss)
+
+
+def bytes_of_all_models() -> int:
+    """Return the bytes of the parameters, gradients and optimizer state of all models in the memory of this process.
+
+    These include models of earlier cells, and parameters without a model that autograd or a variable still has.
+    """
+    # The types come first, because `isinstance` runs code of lazy modules and proxies.
+    objects = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor | Optimizer)]
+    parameters = [one for one in objects if isinstance(one, nn.Parameter)]
+    states = [getattr(one, "state", None) for one in objects if isinstance(one, Optimizer)]
+    found = [*parameters, *(parameter.grad for parameter in parameters), *tree_leaves(states)]
+    storages = [_local(tensor).untyped_storage() for tensor in found if _has_memory(tensor)]
+    return sum({one._cdata: one.nbytes() for one in storages if one.device.type == "cpu"}.values())
 
 
 def tensors(model: nn.Module, optimizer: Any) -> dict[str, list[torch.Tensor]]:

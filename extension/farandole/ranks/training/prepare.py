@@ -127,7 +127,7 @@ def prepare(
     arguments.check_whole(model)
     weight = None
     if model is not None:
-        fit.announce(model, optimizer, shape.MeshShape(data=context.size()))
+        fit.announcer().prepare(model, optimizer, shape.MeshShape(data=context.size()))
         model, optimizer = parallel.distribute(
             model, optimizer, find_unused_parameters=find_unused_parameters, sync=mode
         )

@@ -107,8 +107,12 @@ def test_a_rank_whose_memory_was_too_small_has_the_mesh_that_fits():
     error = str(rank_error([killed, failed(1)], advice=advice))
     assert "or a larger profile. The smallest mesh that fits is mesh={'shard': 4}.\n" in error
     assert error.endswith("ValueError: boom")
-    error = str(rank_error([failed(2, "OutOfMemoryError", "CUDA out of memory."), fine(0)], advice=advice))
-    assert error.endswith("OutOfMemoryError: CUDA out of memory. The smallest mesh that fits.")
+    for name, words in (
+        ("OutOfMemoryError", "CUDA out of memory."),
+        ("RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes."),
+    ):
+        error = str(rank_error([failed(2, name, words), fine(0)], advice=advice))
+        assert error.endswith(f"{name}: {words} The smallest mesh that fits.")
     assert "mesh" not in str(rank_error([died(0, UNANSWERED), failed(2)], advice=advice))
 
 

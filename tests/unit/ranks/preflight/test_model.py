@@ -8,6 +8,7 @@ import torch
 from farandole.ranks import context
 from farandole.ranks.kernel import variables as kernel_variables
 from farandole.ranks.preflight.model import fit, measure, predict
+from farandole.ranks.training.pipeline.model import Pipeline
 from farandole.ranks.training.sync.modes import PAYLOADS
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
@@ -54,9 +55,23 @@ def test_the_memory_of_a_model_is_predicted(variables: dict[str, object], deferr
     json.dumps(found)
 
 
+class Unused:
+    """The runner of a pipeline, which is not run."""
+
+    def step(self, inputs: object, target: torch.Tensor) -> torch.Tensor:
+        return target
+
+    def forward(self, inputs: object) -> object:
+        return inputs
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(3, "net is a int; --model needs a torch.nn.Module"), (nn.LazyLinear(2), "net has lazy modules, whose sizes")],
+    [
+        (3, "net is a int; --model needs a torch.nn.Module"),
+        (nn.LazyLinear(2), "net has lazy modules, whose sizes"),
+        (Pipeline(nn.Linear(2, 2), Unused(), microbatches=1, inputs=1), "net is a pipeline, of which each rank has a"),
+    ],
 )
 def test_a_model_of_unknown_size_is_named(variables: dict[str, object], value: object, words: str) -> None:
     variables["net"] = value

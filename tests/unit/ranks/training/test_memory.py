@@ -1,5 +1,6 @@
 """Tests of the measured memory of a prepared model."""
 
+import gc
 import subprocess
 import sys
 
@@ -83,6 +84,22 @@ def test_freed_units_return_to_the_kernel():
     # In the process of the tests, the units may find room between objects of other tests.
     done = subprocess.run([sys.executable, "-c", FREED_UNITS], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 10 * MIB
+
+
+def test_the_memory_of_all_models_has_what_only_autograd_keeps():
+    gc.collect()  # models of other tests
+    before = memory.bytes_of_all_models()
+    model = nn.Linear(100, 100)
+    optimizer = torch.optim.Adam(model.parameters())
+    loss = model(torch.ones(1, 100)).sum()
+    loss.backward()
+    optimizer.step()
+    size, steps = 4 * 10_100, 2 * 4  # Adam counts the steps of each parameter
+    assert memory.bytes_of_all_models() - before == 4 * size + steps
+    del model, optimizer
+    assert memory.bytes_of_all_models() - before == 2 * size
+    del loss
+    assert memory.bytes_of_all_models() == before
 
 
 def test_a_kernel_without_peaks_has_no_activations(run, monkeypatch, tmp_path):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import math
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from farandole.protocol import Kind
 from farandole.ranks import context
@@ -25,6 +28,9 @@ ADAM_COPIES = 2
 """How many values of its size Adam keeps for each parameter: the moving averages of its gradient and of the square."""
 ACTIVATIONS_SHARE = 0.1
 """The share of a rank's memory that is left for activations, whose size is not known before the training."""
+LEAST_PROCESS_BYTES = 200 * 2**20
+"""The least memory of a process with torch. Files of models that are mapped into memory may be larger than what is
+resident of them."""
 UNIT_COPIES = 4
 """How many times a unit is in memory: its parameters, its gradients, the parameters of the next unit, and the buffer of
 a collective."""
@@ -36,8 +42,9 @@ class Needs:
 
     - ``parameters``, ``gradients`` and ``optimizer`` are those of the whole model.
     - ``gathered`` is what a rank of a mesh needs beside its shares, because units are gathered.
-    - ``process`` is what the process needs without the model.
+    - ``process`` is what the process needs without models.
     - ``capacity`` is the memory of a rank.
+    - ``step`` is what a step of the optimizer of the whole model needs for a moment.
     """
 
     parameters: int
@@ -46,6 +53,7 @@ class Needs:
     gathered: int
     process: int
     capacity: int
+    step: int = 0
 
     @property
     def state(self) -> int:
@@ -53,16 +61,23 @@ class Needs:
         return self.parameters + self.gradients + self.optimizer
 
     @property
+    def activations(self) -> int:
+        """The size of the memory that is left for activations."""
+        return math.ceil(ACTIVATIONS_SHARE * self.capacity)
+
+    @property
     def beside(self) -> int:
-        """The size of what each rank needs beside the model: for the process and for activations."""
-        return self.process + math.ceil(ACTIVATIONS_SHARE * self.capacity)
+        """The size of what each rank of a mesh needs beside its shares."""
+        return self.gathered + self.process + self.activations
 
     def on(self, shape: MeshShape) -> int:
         """Return how many bytes a rank needs, as if ``tensor`` split all layers. A mesh of data only is no mesh."""
-        if (parts := shape.shard * shape.tensor) > 1:
-            return math.ceil(self.state / parts) + self.gathered + self.beside
+        parts = shape.shard * shape.tensor
         # DistributedDataParallel copies the gradients into the buckets that it averages.
-        return self.state + (self.gradients if shape.data > 1 else 0) + self.beside
+        buckets = self.gradients if parts == 1 and shape.data > 1 else 0
+        passes = self.activations + (self.gathered if parts > 1 else 0)
+        # Activations and gathered units are freed before the step of the optimizer.
+        return math.ceil(self.state / parts) + buckets + self.process + max(passes, math.ceil(self.step / parts))
 
     def fits(self, shape: MeshShape) -> bool:
         """Return whether the memory of a rank is large enough."""
@@ -77,10 +92,12 @@ def smallest_mesh(needs: Needs, ranks: int) -> MeshShape | None:
     """
     if needs.fits(alone := MeshShape(data=ranks)):
         return alone
-    room = needs.capacity - needs.gathered - needs.beside
+    room = needs.capacity - needs.beside
     if room <= 0:
         return None
-    least = max(2, math.ceil(needs.state / room))
+    least = max(
+        2, math.ceil(needs.state / room), math.ceil((needs.state + needs.step) / (needs.capacity - needs.process))
+    )
     shard = next((size for size in range(least, ranks + 1) if ranks % size == 0), least)
     return MeshShape(data=max(1, ranks // shard), shard=shard)
 
@@ -90,14 +107,14 @@ def advice(needs: Needs, ranks: int, name: str, backend: str = "torch") -> str:
     best, capacity = smallest_mesh(needs, ranks), size_text(needs.capacity)
     if best is None:
         return (
-            f"{name} fits on no mesh: beside its shares, each rank needs {size_text(needs.gathered + needs.beside)} "
-            f"for units, activations and the process, and has {capacity}; give wrap=[...] with the classes of smaller "
-            "modules, or choose a larger profile."
+            f"{name} fits on no mesh: in addition to its shares, each rank needs "
+            f"{size_text(needs.beside)} for units, activations and the process, and has {capacity}; "
+            "give wrap=[...] with the classes of smaller modules, or choose a larger profile."
         )
     if best.shard == 1:
         return f"{name} fits on each rank without a mesh."
     more = f" on {best.shard} ranks" if best.shard > ranks else ""
-    other = " with the backend torch" if backend == "horovod" else ""
+    other = "" if backend == "torch" else " with the backend torch"
     return (
         f"{name} does not fit on a rank without a mesh: with gradients, optimizer state, activations and the process "
         f"it needs {size_text(needs.on(MeshShape(data=ranks)))}, and a rank has {capacity}. The smallest mesh that "
@@ -123,19 +140,61 @@ def needs_of(model: nn.Module, optimizer: Any = None, wrap: Sequence[type[nn.Mod
         gradients=gradients,
         optimizer=_copies(optimizer) * gradients,
         gathered=_gathered(model, wrap),
-        process=_process_bytes(model, optimizer),
+        process=_process_bytes(),
         capacity=rank_memory(),
+        step=_step_copies(optimizer) * gradients,
     )
 
 
-def announce(model: nn.Module, optimizer: Any, shape: MeshShape, wrap: Sequence[type[nn.Module]] | None = None) -> None:
-    """Send an advice to the driver if a model does not fit on a mesh, before the memory of this rank is used up."""
-    if optimizer is None or not reporter.current().run or any(map(nn.parameter.is_lazy, model.parameters())):
-        return
-    needs = needs_of(model, optimizer, wrap)
-    if not needs.fits(shape):
-        text = advice(needs, context.size(), "The model", context.backend())
-        reporter.send({"kind": Kind.FIT, "rank": context.rank(), "time": time.time(), "text": text})
+class Announcer:
+    """Sends advice to the driver before the memory of this rank is used up. The error of the rank contains it."""
+
+    def __init__(self) -> None:
+        self._needs: weakref.WeakKeyDictionary[nn.Module, Needs] = weakref.WeakKeyDictionary()
+        """The needs of models that were prepared and are still in memory, the last one at the end."""
+        self._warned = False
+
+    def begin(self) -> None:
+        """Announce at the beginning of a run that a model of an earlier cell leaves no room for another one.
+
+        The rank may be out of memory before the cell calls ``fd.prepare``.
+        """
+        needs = next(reversed([*self._needs.values()]), None)
+        self._warned = needs is not None and needs.state + needs.on(MeshShape(data=context.size())) > needs.capacity
+        if needs is not None and self._warned:
+            _send(
+                "When the cell began, the model of an earlier cell was still in memory, and a rank has no room for two "
+                "of them; delete it first, for example with `del model, optimizer`. "
+                + advice(needs, context.size(), "That model", context.backend())
+            )
+
+    def prepare(
+        self, model: nn.Module, optimizer: Any, shape: MeshShape, wrap: Sequence[type[nn.Module]] | None = None
+    ) -> None:
+        """Announce on which mesh a model fits, if it does not fit on this one."""
+        if optimizer is None or not reporter.current().run or any(map(nn.parameter.is_lazy, model.parameters())):
+            return
+        own = model.module if isinstance(model, DistributedDataParallel) else model
+        self._needs.pop(own, None)
+        if self._needs:
+            # A sharded model and its hooks refer to each other, so one that was replaced would stay in memory.
+            gc.collect()
+        needs = needs_of(model, optimizer, wrap)
+        if not needs.fits(shape):
+            _send(advice(needs, context.size(), "The model", context.backend()))
+        elif self._warned and not self._needs:
+            _send("")
+        self._needs[own] = needs
+
+
+@functools.cache
+def announcer() -> Announcer:
+    """Return the `Announcer` of this process."""
+    return Announcer()
+
+
+def _send(text: str) -> None:
+    reporter.send({"kind": Kind.FIT, "rank": context.rank(), "time": time.time(), "text": text})
 
 
 def rank_memory() -> int:
@@ -154,6 +213,17 @@ def _copies(optimizer: Any) -> int:
     return ADAM_COPIES
 
 
+def _step_copies(optimizer: Any) -> int:
+    """Return how many values an optimizer computes for each parameter before it changes the first one.
+
+    On GPUs, torch's optimizers compute all parameters together by default. Source: the argument ``foreach`` of
+    ``torch.optim.Adam``.
+    """
+    groups = [] if optimizer is None else optimizer.param_groups
+    each = any(group.get("fused") or group.get("foreach") is False for group in groups)
+    return int(context.device().type == "cuda" and not each and not isinstance(optimizer, torch.optim.SGD))
+
+
 def _gathered(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> int:
     """Return the bytes of units that a rank has gathered at a time. What is in no unit stays gathered."""
     sizes: list[int] = []
@@ -166,8 +236,8 @@ def _gathered(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> int:
     return max(rest + UNIT_COPIES * max(blocks, default=0), UNIT_COPIES * rest)
 
 
-def _process_bytes(model: nn.Module, optimizer: Any) -> int:
+def _process_bytes() -> int:
+    """Return what this process needs without models. A model of an earlier cell is usually replaced by the next one."""
     if context.device().type == "cuda":
         return gpus.CONTEXT_BYTES
-    found = memory.tensors(model, optimizer).values()
-    return max(0, int(psutil.Process().memory_info().rss) - sum(map(memory.size_of, found)))
+    return max(LEAST_PROCESS_BYTES, memory.resident_bytes() - memory.bytes_of_all_models())

@@ -40,8 +40,9 @@ def prepare(
         join_world()
     shape, weight = parsed(mesh), None
     if model is not None:
-        if not how["offload"]:
-            fit.announce(model, optimizer, shape, how["wrap"])
+        # On CPUs, `offload` has no effect.
+        if not (how["offload"] and context.device().type == "cuda"):
+            fit.announcer().prepare(model, optimizer, shape, how["wrap"])
         memory.return_freed_memory()
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = output_weight(model) if optimizer is not None else None

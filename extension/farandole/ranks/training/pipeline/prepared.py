@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from farandole.exceptions import UsageError
-from farandole.ranks.training import iterable
+from farandole.ranks.training import iterable, memory
 from farandole.ranks.training.pipeline.model import Pipeline
 from farandole.ranks.training.shard import BatchPlace
 from farandole.ranks.training.sync.modes import Sync
@@ -44,6 +44,7 @@ def prepare(
             "fd.prepare: the optimizer has parameters that are not in this rank's stage; create it from "
             "model.parameters() after fd.pipeline."
         )
+    memory.follow(model, optimizer)
     if loader is not None:
         loader = iterable.sharded(loader, seed=seed, per_rank=per_rank, place=whole_batches)
     return model, optimizer, loader

@@ -1,10 +1,13 @@
 """Tests of ``fd.prepare`` with a mesh of one rank, and of arguments that do not fit."""
 
+import gc
+
 import farandole as fd
 import pytest
 import torch
 import torch.distributed as dist
 from farandole.exceptions import UsageError
+from farandole.ranks.training import memory
 from farandole.ranks.training.mesh import shape, sharding
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -54,6 +57,20 @@ def test_whole_parameters_are_freed_although_the_optimizer_has_them():
     assert [parameter.untyped_storage().nbytes() for parameter in whole] == [0] * 4
     for parameter, value in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.full_tensor(), value)
+
+
+@pytest.mark.usefixtures("one_group")
+def test_the_memory_of_all_models_has_the_shares_of_sharded_ones_without_freed_units():
+    gc.collect()  # models of other tests
+    before = memory.bytes_of_all_models()
+    model = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 10))
+    size = memory.size_of(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model, _, _ = fd.prepare(model, optimizer, mesh={"shard": -1}, precision=torch.bfloat16)
+    assert memory.bytes_of_all_models() - before == size
+    model(torch.ones(2, 40)).sum().backward()
+    optimizer.step()
+    assert memory.bytes_of_all_models() - before == 3 * size
 
 
 class Counted(nn.Linear):

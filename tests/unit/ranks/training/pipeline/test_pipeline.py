@@ -4,6 +4,7 @@ import farandole as fd
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks.training import memory
 from farandole.ranks.training.pipeline import arguments
 from farandole.ranks.training.shard import ShardedLoader
 from torch import nn
@@ -50,6 +51,15 @@ def cut(**how):
 def test_a_wrong_argument_is_named(how, message):
     with pytest.raises(UsageError, match=message):
         cut(**how)
+
+
+def test_the_memory_of_a_stage_is_measured(monkeypatch):
+    followed = []
+    monkeypatch.setattr(memory, "follow", lambda *these: followed.append(these))
+    pipeline = cut()
+    optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
+    fd.prepare(pipeline, optimizer)
+    assert followed == [(pipeline, optimizer)]
 
 
 def test_a_model_that_cannot_be_cut_again_is_named(monkeypatch):

@@ -90,6 +90,7 @@ class Staged:
 
     def forward(self, inputs: Tensors) -> Any:
         """Return what the model returns for a batch, without gradients."""
+        _check_same_batch(*inputs)
         result, handed = self._through(_named(inputs))
         if context.rank() == self._owner(self._last):
             result = tree_map(lambda tensor: tensor.contiguous(), result)
@@ -229,7 +230,7 @@ def _check_same_batch(*tensors: torch.Tensor) -> None:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.shape} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     if len(set(collectives.gather_bytes(digest.digest()))) > 1:
         raise UsageError(
             "fd.pipeline: the ranks have different batches, and all of them need the same; pass the model and the "

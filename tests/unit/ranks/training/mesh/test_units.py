@@ -77,7 +77,7 @@ def test_a_parameter_without_dimensions_is_named():
 
 def test_a_parameter_in_another_order_is_named():
     model = nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last)
-    with pytest.raises(UsageError, match="0.weight are not in the order of its dimensions, .* torch.contiguous_format"):
+    with pytest.raises(UsageError, match="0.weight are not in the order of its dimensions, .*torch.contiguous_format"):
         check_parameters(model, [])
     check_parameters(model.to(memory_format=torch.contiguous_format), [])
 

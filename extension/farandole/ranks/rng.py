@@ -57,7 +57,7 @@ def seeded(number: int, *, gpu: bool = False) -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     gpu = gpu and context.device().type == "cuda"
     if gpu:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     before = {name: state for name, state in capture().items() if gpu or name != "cuda"}
     # torch.manual_seed would seed all GPUs.
     torch.default_generator.manual_seed(number)

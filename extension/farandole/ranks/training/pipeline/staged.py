@@ -230,7 +230,7 @@ def _check_same_batch(*tensors: torch.Tensor) -> None:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.shape} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     if len(set(collectives.gather_bytes(digest.digest()))) > 1:
         raise UsageError(
             "fd.pipeline: the ranks have different batches, and all of them need the same; pass the model and the "

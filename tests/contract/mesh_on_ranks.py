@@ -120,7 +120,8 @@ def train(mesh: str, name: str, dtype: str) -> dict[str, Any]:
     losses = []
     while len(losses) < STEPS:
         for (batch,) in loader:
-            optimizer.zero_grad()
+            if len(losses) % 3 != 1:  # otherwise gradients accumulate
+                optimizer.zero_grad()
             loss = nn.functional.cross_entropy(forward(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
             loss.backward()
             norm = fd.clip_grad_norm_(model.parameters(), 0.5)

@@ -85,17 +85,21 @@ def rolled_back(model: nn.Module, optimizer: Any, state: Any, samples: torch.Ten
 
 
 def load_weights(mesh: dict[str, int], values: dict[str, torch.Tensor], folder: Path) -> None:
-    """Load a model that is made without memory from files that have these values."""
+    """Load models that are made without memory from files that have these values."""
     stored = {name: value for name, value in values.items() if name != "head.weight"}  # a tied parameter
     if fd.rank() == 0:
         write(stored, folder)
     collectives.gather_bytes(b"")  # the other ranks wait
-    with fd.deferred():
-        model = Model().double()
-    model, _, _ = fd.prepare(model, **options(mesh))
-    assert fd.load_weights(model, folder) == ([], [])
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(whole(value), values[name], rtol=0, atol=0)
+    for early in (True, False):
+        with fd.deferred():
+            model = Model().double()
+        if early:
+            assert fd.load_weights(model, folder) == ([], [])
+        model, _, _ = fd.prepare(model, **options(mesh))
+        if not early:
+            assert fd.load_weights(model, folder) == ([], [])
+        for name, value in model.state_dict().items():
+            torch.testing.assert_close(whole(value), values[name], rtol=0, atol=0)
     last = fd.size() - 1
     refuses(model, folder if fd.rank() < last else folder / "nowhere", "nowhere cannot be read", f"(on rank {last})")
     refuses(model, folder / "a.safetensors", "has no ")

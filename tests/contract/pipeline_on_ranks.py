@@ -246,6 +246,20 @@ def refuses() -> None:
     fails("stage 0 computes 'getitem' of type int, which stage 1 needs", HandsOver(layers))
     fails(f"has 6 samples, which do not divide into {layers} microbatches", Returns(plain, layers), torch.zeros(6, 2))
     fails("the ranks have different batches", Returns(plain, layers), x + fd.rank())
+    refuses_half_frozen()
+    with pytest.raises(UsageError, match="the ranks have different batches"):
+        cut("1F1B")(torch.full((2, LENGTH), fd.rank()))
+
+
+def refuses_half_frozen() -> None:
+    """A shared parameter is frozen on one of its ranks."""
+    model = cut("1F1B", "tied")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name != "embedding.weight")
+    x = torch.zeros(BATCH, LENGTH, dtype=torch.long)
+    names = f"'embedding.weight' on rank 0 and 'head.weight' on rank {fd.size() - 1}"
+    with pytest.raises(UsageError, match=f"{names} are one parameter, and only some of these ranks have frozen it"):
+        model.step(x, x)
 
 
 def main(folder: Path, cases: list[Case], *, refusals: bool) -> None:

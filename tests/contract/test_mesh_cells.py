@@ -94,6 +94,12 @@ def test_a_mesh_that_does_not_fit_ends_the_cell_on_all_ranks(cluster):
     assert text(cluster.run(SUM["torch"])) == "2\n"
 
 
+def test_a_cell_after_one_that_destroys_the_process_groups_has_a_mesh(cluster):
+    cell = MODEL + SHARD + STEP
+    assert text(cluster.run(cell + "torch.distributed.destroy_process_group()")) == "stepped\n"
+    assert text(cluster.run(cell)) == "stepped\n"
+
+
 def test_an_evaluation_without_a_mesh_follows_that_of_the_model(cluster):
     [block] = cluster.run(MODEL + EVALUATE)
     assert block.text == "[[0.0, 1.0], [2.0, 3.0], [4.0]] 3\n"

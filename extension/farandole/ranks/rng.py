@@ -49,12 +49,20 @@ def seed(number: int, rank: int) -> None:
 
 
 @contextlib.contextmanager
-def seeded(number: int) -> Iterator[None]:
-    """Seed the generators that samplers use (torch on the CPU, Python, NumPy), and restore their states on exit."""
+def seeded(number: int, *, gpu: bool = False) -> Iterator[None]:
+    """Seed the generators that samplers use (torch on the CPU, Python, NumPy), and restore their states on exit.
+
+    ``gpu`` says whether that of the rank's GPU is seeded, too.
+    """
     numpy = sys.modules.get("numpy")
-    before = {name: state for name, state in capture().items() if name != "cuda"}
-    # torch.manual_seed would also seed the GPUs.
+    gpu = gpu and context.device().type == "cuda"
+    if gpu:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    before = {name: state for name, state in capture().items() if gpu or name != "cuda"}
+    # torch.manual_seed would seed all GPUs.
     torch.default_generator.manual_seed(number)
+    if gpu:
+        torch.cuda.default_generators[context.device().index].manual_seed(number)
     random.seed(number)
     if numpy:
         numpy.random.seed(number % 2**32)

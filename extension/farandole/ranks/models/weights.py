@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 from farandole.exceptions import UsageError
 from farandole.ranks.state.parts import unwrapped
 from farandole.ranks.state.shards import is_shard, is_sharded
+from farandole.ranks.training.mesh.deferred import LaterValues, load_later
 from farandole.ranks.world.agreement import agreed
 from farandole.reading import check_parents, parse_json, reason
 
@@ -28,7 +30,8 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
     """Load the parameters and buffers of a model from safetensors, also into a model that a mesh shards.
 
     Each rank reads only its parts of the tensors, which get the dtypes of the model. If a mesh shards the model, all
-    ranks must call this together, after :func:`farandole.prepare`.
+    ranks must call this together, after :func:`farandole.prepare`. A model that was made with
+    :func:`farandole.deferred` can also be loaded before: it then gets the values together with its memory.
 
     Args:
         model (torch.nn.Module): the model, or what :func:`farandole.prepare` returned for it.
@@ -42,8 +45,8 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
         lacks, two lists as from ``safetensors.torch.load_model``. Both are empty if ``strict``.
 
     Raises:
-        UsageError: a file cannot be read, a tensor is missing or unexpected or has another shape, or the model has no
-            memory yet. If a mesh shards the model, all ranks raise it. The model is then unchanged.
+        UsageError: a file cannot be read, or a tensor is missing or unexpected or has another shape. If a mesh shards
+            the model, or if it has no memory yet, all ranks raise it. The model is then unchanged.
 
     Source: https://huggingface.co/docs/safetensors/index#format
     """
@@ -56,7 +59,10 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
         def match() -> _Matched:
             return _matched(own, source, _opened(source, files), strict=strict)
 
-        if not is_sharded(own):  # which one rank may load alone
+        if any(tensor.is_meta for tensor in (*own.parameters(), *own.buffers())):
+            found = agreed(match, UsageError)
+            load_later(own, LaterValues(found.names, partial(_load, source.absolute())))
+        elif not is_sharded(own):  # which one rank may load alone
             found = match()
             found.copy()
         else:
@@ -66,12 +72,16 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
 
 
 class _Matched:
-    """Tensors of a model, each with the file that has its values, and the names that only one side has."""
+    """Tensors of a model, each with the file that has its values, and the names that only one side has.
+
+    ``names`` contains all names of these tensors in the model, each with the name in the files.
+    """
 
     def __init__(self, targets: dict[str, torch.Tensor], stored: dict[str, Any]) -> None:
         self.pairs = [(target, stored[name], name) for name, target in targets.items() if name in stored]
-        loaded = {id(target) for target, _, _ in self.pairs}
-        self.missing = [name for name, target in targets.items() if id(target) not in loaded]
+        loaded = {id(target): name for target, _, name in self.pairs}
+        self.names = {name: loaded[id(target)] for name, target in targets.items() if id(target) in loaded}
+        self.missing = [name for name in targets if name not in self.names]
         self.unexpected = [name for name in stored if name not in targets]
 
     def copy(self) -> None:
@@ -80,15 +90,23 @@ class _Matched:
             _copy(target, file, name)
 
 
+def _load(source: Path, model: nn.Module, names: Mapping[str, str]) -> None:
+    """Load tensors of these names in a model, each by its name in the files. All ranks must call this together."""
+    with ExitStack() as files:
+
+        def copy() -> None:
+            stored = _opened(source, files)
+            for name, target in model.state_dict(keep_vars=True).items():
+                if name in names:
+                    _copy(target, stored[names[name]], names[name])
+
+        agreed(copy, UsageError)
+
+
 def _matched(model: nn.Module, source: Path, stored: dict[str, Any], *, strict: bool) -> _Matched:
     # With `keep_vars`, a parameter that the model has by several names is one object.
     state = model.state_dict(keep_vars=True)
     targets = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
-    if deferred := [name for name, target in targets.items() if target.is_meta]:
-        raise UsageError(
-            f"fd.load_weights: {deferred[0]!r} has no memory yet; call fd.prepare(model, optimizer, mesh={{...}}) "
-            "first, which gives memory to a model that was made with fd.deferred."
-        )
     found = _Matched(targets, stored)
     if strict and (found.missing or found.unexpected):
         faults = [f"has no {_listed(found.missing)}"] if found.missing else []

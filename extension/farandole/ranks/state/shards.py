@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -63,12 +64,20 @@ def is_shard(tensor: Any) -> TypeGuard[DTensor]:
 
 def is_sharded(part: Any) -> bool:
     """Return whether each rank has only a part of a model or an optimizer, because of a mesh or a pipeline."""
-    return any(is_shard(parameter) or is_in_stage(parameter) for parameter in _parameters(part))
+    return _is_fsdp(part) or any(is_shard(one) or is_in_stage(one) for one in _parameters(part))
 
 
 def is_staged(part: Any) -> bool:
     """Return whether each rank has a stage of a model or an optimizer, because of a pipeline."""
     return any(map(is_in_stage, _parameters(part)))
+
+
+def _is_fsdp(part: Any) -> bool:
+    """Return whether a mesh shards a model. All of its parameters may be gathered at the moment."""
+    # A process without this module has no such model, and importing it would take a second.
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    modules = part.modules() if isinstance(part, torch.nn.Module) else ()
+    return fsdp is not None and any(isinstance(module, fsdp.FSDPModule) for module in modules)
 
 
 def _parameters(part: Any) -> Iterator[torch.Tensor]:

@@ -191,16 +191,18 @@ def _refuse_other_averages(model: nn.Module, optimizer: Any) -> None:
         )
 
 
-def check_same_model(model: nn.Module) -> None:
+def check_same_model(model: nn.Module, caller: str = "fd.prepare") -> None:
     """Raise UsageError if the models of the ranks have different parameters. A broadcast would then fail or hang."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
-    own = [[name, list(tensor.shape), str(tensor.dtype), tensor.requires_grad] for name, tensor in tensors]
+    own = [
+        [name, list(tensor.shape), str(tensor.dtype), tensor.requires_grad, tensor.is_meta] for name, tensor in tensors
+    ]
     digest = hashlib.sha256(json.dumps(own).encode()).digest()
     each = collectives.gather_bytes(digest)
     if other := [rank for rank, found in enumerate(each) if found != each[0]]:
         raise UsageError(
-            f"fd.prepare: rank {other[0]} has another model than rank 0, with other parameters or shapes; create the "
-            "same model on all ranks."
+            f"{caller}: rank {other[0]} has another model than rank 0, with other parameters or shapes, or without "
+            "memory from fd.deferred; create the same model on all ranks."
         )
 
 

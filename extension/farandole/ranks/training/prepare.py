@@ -48,7 +48,8 @@ def prepare(
       order, which is the same on all ranks.
     - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may
       get one batch fewer than others. Without a model, too, it follows the mesh of the model that was prepared last:
-      ranks along ``"tensor"`` get the same samples, and those along ``"shard"`` the same number of batches.
+      ranks along ``"tensor"`` get the same samples, and those along ``"shard"`` the same number of batches. After a
+      pipeline, all ranks get the whole batches.
     - With a model from :func:`farandole.pipeline`, the loader yields the whole batches on all ranks. Model and
       optimizer stay as they are.
 
@@ -63,7 +64,7 @@ def prepare(
             on each rank, as in the examples of Horovod and torch, so that the batch grows with the world.
         seed (int): seed for shuffling.
         find_unused_parameters (bool): as in DistributedDataParallel; set it if a step does not use some parameters.
-            Ignored with Horovod.
+            Ignored with Horovod and with a mesh.
         sync (str or Sync): how ranks keep their models in step. ``"step"`` averages the gradients of each step. For
             slow networks, :mod:`farandole.sync` has modes that send less or wait less.
         mesh (dict, optional): the number of ranks in each dimension, for a model that does not fit on one rank. Ranks
@@ -100,6 +101,9 @@ def prepare(
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")
     if optimizer is not None and model is None:
         raise UsageError("fd.prepare: an optimizer needs its model; call fd.prepare(model, optimizer, loader).")
+    given = {"wrap": wrap, "plan": plan, "precision": precision, "recompute": recompute, "offload": offload}
+    if mesh is None and (alone := [name for name, value in given.items() if value]):
+        raise UsageError(f"fd.prepare: {alone[0]} is for models that a mesh shards; give mesh={{...}}, too.")
     if isinstance(model, Pipeline):
         return pipelines.prepare(
             model, optimizer, loader, sync=mode, mesh=mesh, per_rank=batch_size == "per_rank", seed=seed
@@ -115,15 +119,8 @@ def prepare(
             sync=mode,
             per_rank=batch_size == "per_rank",
             seed=seed,
-            wrap=wrap,
-            plan=plan,
-            precision=precision,
-            recompute=recompute,
-            offload=offload,
+            **given,
         )
-    given = {"wrap": wrap, "plan": plan, "precision": precision, "recompute": recompute, "offload": offload}
-    if alone := [name for name, value in given.items() if value]:
-        raise UsageError(f"fd.prepare: {alone[0]} is for models that a mesh shards; give mesh={{...}}, too.")
     arguments.check_whole(model)
     weight = None
     if model is not None:
@@ -133,7 +130,7 @@ def prepare(
         )
     if optimizer is not None:
         weight = parallel.GradientWeight(model)
-        shape.current().set(None)
+        shape.current().set(place_in_world)
         memory.follow(model, optimizer)
     if loader is not None:
         place = shape.current().place if model is None else place_in_world

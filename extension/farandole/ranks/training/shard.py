@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,6 +36,8 @@ class BatchPlace:
     """The number of shares of a batch."""
     together: bool = False
     """Whether a forward pass needs all ranks, so that each of them must get a share of each batch."""
+    copied: bool = False
+    """Whether other ranks get the same share, so that random numbers of the data set must be the same on them."""
 
     def check(self, samples: int) -> None:
         """Raise UsageError, on all ranks alike, if a batch for evaluation has too few samples for all of them."""
@@ -205,8 +208,22 @@ class ShardedLoader:
         number generator, a restart in the middle of an epoch would change the user's random numbers.
         """
         self._sampler.shares = shares
-        with seeded(self._mixed(self.epoch, self._place().share, self._used)):
-            return iter(self._loader)
+        with self._seeded_for_share():
+            batches = iter(self._loader)
+        return self._drawn_alike(batches) if self._place().copied else batches
+
+    def _drawn_alike(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield batches whose random numbers do not depend on what this rank draws, for example for dropout."""
+        end = object()
+        while True:
+            with self._seeded_for_share():
+                batch = next(batches, end)
+            if batch is end:
+                return
+            yield batch
+
+    def _seeded_for_share(self) -> AbstractContextManager[None]:
+        return seeded(self._mixed(self.epoch, self._place().share, self._used))
 
     def _shares(self, epoch: int, used: int = 0) -> list[Share]:
         place, shares = self._place(), []

@@ -33,6 +33,13 @@ def destroy() -> None:
     inspect.unwrap(dist.destroy_process_group)()
 
 
+def is_alive(group: Any) -> bool:
+    """Return whether neither the end of the world nor ``destroy_process_group()`` has destroyed a group."""
+    from torch.distributed.distributed_c10d import _world
+
+    return group in _world.pg_map
+
+
 def _init(original: Callable[..., None], exists: Callable[[], bool]) -> Callable[..., None]:
     signature = inspect.signature(original)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from farandole import state as make_state
-from farandole.ranks.training.shard import ShardedLoader, after
+from farandole.ranks.training.shard import BatchPlace, ShardedLoader, after
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -20,6 +20,13 @@ class NoWeight:
 
     def set(self, weight: float) -> None:
         self.weight = weight
+
+
+class Augmented(TensorDataset):
+    """Samples with random numbers."""
+
+    def __getitem__(self, index: int) -> Any:
+        return (*super().__getitem__(index), torch.rand(1))
 
 
 def _be(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
@@ -189,3 +196,15 @@ def test_the_length_is_that_of_the_whole_epoch_and_follows_the_number_of_ranks(m
     assert len(loader) == 7
     _be(monkeypatch, 0, 2)
     assert len(loader) == 4
+
+
+def test_ranks_with_the_same_share_get_the_same_random_numbers() -> None:
+    place = BatchPlace(share=0, shares=1, copied=True)
+    found: list[list[float]] = [[], []]
+    for used, drawn in enumerate(found):
+        loader = ShardedLoader(DataLoader(Augmented(torch.arange(6)), 2), place=lambda: place)
+        for _, numbers in loader:
+            drawn.extend(numbers.flatten().tolist())
+            torch.rand(used)  # as dropout in the stage of this rank
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 6

@@ -78,6 +78,7 @@ def test_other_groups_are_destroyed(world):
     groups = distributed_c10d._world.pg_map
     dist.destroy_process_group(first)
     assert set(groups) == {second, dist.group.WORLD}
+    assert [process_group.is_alive(group) for group in (first, second, dist.group.WORLD)] == [False, True, True]
     dist.destroy_process_group()
     assert set(groups) == {dist.group.WORLD}
     assert total() == 1

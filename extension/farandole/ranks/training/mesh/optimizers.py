@@ -22,6 +22,13 @@ def check(optimizer: Any, model: nn.Module) -> None:
         )
 
 
+def allow_several_meshes(optimizer: Any) -> None:
+    """Make an optimizer loop over single tensors if they are on several meshes. torch's loops over lists need one."""
+    for group in optimizer.param_groups:
+        if len({parameter.device_mesh for parameter in group["params"] if isinstance(parameter, DTensor)}) > 1:
+            group["foreach"] = False
+
+
 def moved(optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> None:
     """Replace the parameters of an optimizer and shard its state, which must be the same on all ranks.
 
@@ -35,9 +42,7 @@ def moved(optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str
     for group in optimizer.param_groups:
         # Some optimizers, such as LBFGS, keep this list.
         group["params"][:] = [replaced[id(parameter)] for parameter in group["params"]]
-        if len({parameter.device_mesh for parameter in group["params"] if isinstance(parameter, DTensor)}) > 1:
-            # torch's loops over lists of tensors need one mesh.
-            group["foreach"] = False
+    allow_several_meshes(optimizer)
     optimizer.state.clear()
     for parameter, state in states.items():
         optimizer.state[parameter] = {name: _like(parameter, value) for name, value in state.items()}

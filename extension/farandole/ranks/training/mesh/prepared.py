@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,13 +41,15 @@ def prepare(
         join_world()
     shape, weight = parsed(mesh), None
     if model is not None:
+        # The objects of FSDP form reference cycles, so an earlier model of this cell still has its memory.
+        gc.collect()
         # On CPUs, `offload` has no effect.
         if not (how["offload"] and context.device().type == "cuda"):
             fit.announcer().prepare(model, optimizer, shape, how["wrap"])
         memory.return_freed_memory()
         model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
         weight = output_weight(model) if optimizer is not None else None
-        current().set(shape)
+        current().set(shape.place)
         memory.follow(model, optimizer, sent_bytes(model, shape, how["precision"]))
     if loader is not None:
         loader = iterable.sharded(loader, seed=seed, per_rank=per_rank, weight=weight, place=shape.place)

@@ -10,7 +10,7 @@ from typing import Any
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
-from farandole.ranks.training.shard import BatchPlace, place_in_world
+from farandole.ranks.training.shard import BatchPlace, Placement, place_in_world
 from farandole.ranks.world import world
 from farandole.suggestions import did_you_mean
 
@@ -44,35 +44,38 @@ class MeshShape:
 
     def place(self) -> BatchPlace:
         """Return the place of this rank. Ranks along ``tensor`` have the same place."""
-        # Only ranks along `shard` gather parameters from others that have another share.
-        return BatchPlace(share=context.rank() // self.tensor, shares=self.data * self.shard, together=self.shard > 1)
+        return BatchPlace(
+            share=context.rank() // self.tensor,
+            shares=self.data * self.shard,
+            # Only ranks along `shard` gather parameters from others that have another share.
+            together=self.shard > 1,
+            copied=self.tensor > 1,
+        )
 
     def __str__(self) -> str:
         return str({name: size for name, size in zip(DIMENSIONS, self.sizes, strict=True) if size > 1} or {"data": 1})
 
 
-class CurrentMesh:
-    """The mesh of the model that was prepared last, for loaders that are prepared without a model and a mesh."""
+class CurrentPlacement:
+    """The placement for the model that was prepared last, for loaders that are prepared without a model and a mesh."""
 
     def __init__(self) -> None:
-        self._shape: MeshShape | None = None
+        self._placement: Placement = place_in_world
         self._world = 0
 
-    def set(self, shape: MeshShape | None) -> None:
-        """Set the mesh in the current world. None stands for a model that each rank has as a whole."""
-        self._shape, self._world = shape, world.current().times_left
+    def set(self, placement: Placement) -> None:
+        """Set the placement in the current world."""
+        self._placement, self._world = placement, world.current().times_left
 
     def place(self) -> BatchPlace:
-        """Return this rank's place in the mesh, or in the world if there is none."""
-        if self._shape is None or self._world != world.current().times_left:
-            return place_in_world()
-        return self._shape.place()
+        """Return this rank's place, which is that in the world if the ranks have left the world of the model."""
+        return self._placement() if self._world == world.current().times_left else place_in_world()
 
 
 @functools.cache
-def current() -> CurrentMesh:
-    """Return the `CurrentMesh` of this process."""
-    return CurrentMesh()
+def current() -> CurrentPlacement:
+    """Return the `CurrentPlacement` of this process."""
+    return CurrentPlacement()
 
 
 def parsed(mesh: Any) -> MeshShape:

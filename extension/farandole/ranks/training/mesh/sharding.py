@@ -27,7 +27,7 @@ from farandole.ranks.training.mesh.shape import DIMENSIONS, MeshShape
 from farandole.ranks.training.mesh.tensor_plan import Plan, styles
 from farandole.ranks.training.mesh.units import check_parameters, check_ties, units
 from farandole.ranks.training.shard import BatchPlace, place_in_world
-from farandole.ranks.world import membership, world
+from farandole.ranks.world import membership, process_group, world
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,19 @@ class _Home:
     how: tuple[Any, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Mesh:
+    """A mesh and its groups. A group of another world may have the same name, by which the mesh looks it up."""
+
+    mesh: DeviceMesh
+    groups: list[Any]
+
+    @property
+    def exists(self) -> bool:
+        """Whether none of the groups has been destroyed."""
+        return all(map(process_group.is_alive, self.groups))
+
+
 def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn.Module, Any]:
     """Shard a model and its optimizer, and return them. All ranks start with the state of rank 0.
 
@@ -60,26 +73,33 @@ def distribute(model: nn.Module, optimizer: Any, sharding: Sharding) -> tuple[nn
     Raises:
         UsageError: the ranks have different models, or the model cannot be sharded in this way.
     """
+    if isinstance(model, FSDPModule):
+        # After a forward pass without a backward pass, what is in no unit is still gathered.
+        model.reshard()
     if optimizer is not None:
         optimizers.check(optimizer, model)
     if isinstance(model, FSDPModule):
         _check_again(model, sharding)
+        if optimizer is not None:
+            optimizers.allow_several_meshes(optimizer)
         return model, optimizer
     _refuse_wrappers(model)
-    blocks, materialize = units(model, sharding.wrap), Materializer(model)
-    check_parameters(model)
+    blocks = units(model, sharding.wrap)
+    check_parameters(model, blocks)
     check_ties(model, blocks)
     before = dict(model.named_parameters())
     if context.size() > 1:
         parallel.check_same_model(model)
         if optimizer is not None:
             parallel.broadcast_optimizer(optimizer)
+    materialize = Materializer(model)
     recompute(blocks, wanted=sharding.recompute)
     # An elastic run on one rank may continue with more, and then begins again from its checkpoints, as on any mesh.
     if context.size() == 1 and not _policies(sharding) and not membership.current().active:
         materialize(model)
     else:
         _shard(model, sharding, blocks, materialize)
+    materialize.load(model)
     if optimizer is not None:
         optimizers.moved(optimizer, before, dict(model.named_parameters()))
     return model, optimizer
@@ -113,7 +133,7 @@ def _shard(model: nn.Module, sharding: Sharding, blocks: Sequence[nn.Module], ma
         for parameter in whole:
             # The optimizer still has it, and would keep its memory.
             parameter.data = parameter.new_empty(0)
-    _homes[model] = _home(sharding)
+    _homes[model] = _home(sharding), _meshes[shape]
     _refuse_use_later(model)
     if shape.tensor > 1:
         # Ranks with the same samples need the same random numbers, for example for dropout.
@@ -138,20 +158,25 @@ def _refuse_use_later(model: nn.Module) -> None:
 
 def place(model: nn.Module) -> BatchPlace:
     """Return the place of this rank of a model, which a mesh may shard."""
-    home = _homes.get(model)
+    home, _ = _homes.get(model, (None, None))
     return home.shape.place() if home is not None else place_in_world()
 
 
 def device_mesh(shape: MeshShape) -> DeviceMesh:
     """Return the mesh of this shape in the current world. All ranks must call this together."""
-    key = world.current().times_left, shape
-    if key not in _meshes:
-        _meshes.clear()
+    device = context.device()
+    if device.type == "cuda":
+        # FSDP uses the current device. If ranks share GPUs, it may be another one.
+        torch.cuda.set_device(device)
+    for earlier in [shape for shape, found in _meshes.items() if not found.exists]:
+        del _meshes[earlier]
+    if shape not in _meshes:
         with world.current().connecting():
             if not dist.is_initialized():
                 _init_group_of_one()
-            _meshes[key] = init_device_mesh(context.device().type, shape.sizes, mesh_dim_names=DIMENSIONS)
-    return _meshes[key]
+            mesh = init_device_mesh(device.type, shape.sizes, mesh_dim_names=DIMENSIONS)
+            _meshes[shape] = _Mesh(mesh=mesh, groups=mesh.get_all_groups())
+    return _meshes[shape].mesh
 
 
 def _init_group_of_one() -> None:
@@ -161,10 +186,10 @@ def _init_group_of_one() -> None:
     dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
-_meshes: dict[tuple[int, MeshShape], DeviceMesh] = {}
-"""The mesh of the current world. A cell that runs again does not connect the ranks again."""
-_homes: weakref.WeakKeyDictionary[nn.Module, _Home] = weakref.WeakKeyDictionary()
-"""The world of each sharded model, and how it is sharded."""
+_meshes: dict[MeshShape, _Mesh] = {}
+"""The meshes of the current world. A cell that runs again does not connect the ranks again."""
+_homes: weakref.WeakKeyDictionary[nn.Module, tuple[_Home, _Mesh]] = weakref.WeakKeyDictionary()
+"""The world of each sharded model, how it is sharded, and its mesh."""
 
 
 def _home(sharding: Sharding) -> _Home:
@@ -173,12 +198,13 @@ def _home(sharding: Sharding) -> _Home:
 
 
 def _check_again(model: nn.Module, sharding: Sharding) -> None:
-    """Raise UsageError if a sharded model is used with other options or in a world that the ranks have left."""
-    if _homes.get(model) != _home(sharding):
+    """Raise UsageError if a sharded model is used with other options, or if its ranks are no longer connected."""
+    home, mesh = _homes.get(model, (None, None))
+    if home != _home(sharding) or mesh is None or not mesh.exists:
         raise UsageError(
             "fd.prepare: the model is sharded over another mesh or with other options, or a cell has failed, was "
-            f"interrupted or lost a rank since; create the model again before fd.prepare with the mesh {sharding.shape}"
-            ", and continue with fd.checkpoint."
+            "interrupted, lost a rank or destroyed the process groups since; create the model again before fd.prepare "
+            f"with the mesh {sharding.shape}, and continue with fd.checkpoint."
         )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import weakref
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map
 
 
 class OutputWeight:
@@ -29,9 +31,7 @@ class OutputWeight:
 
     def _scale(self, *call: Any) -> Any:
         *_, output = call
-        return (
-            output if self._weight == 1 else tree_map_only(torch.Tensor, partial(_scaled, weight=self._weight), output)
-        )
+        return output if self._weight == 1 else _scaled(output, self._weight)
 
 
 def output_weight(model: nn.Module) -> OutputWeight:
@@ -44,8 +44,20 @@ def output_weight(model: nn.Module) -> OutputWeight:
 _weights: weakref.WeakKeyDictionary[nn.Module, OutputWeight] = weakref.WeakKeyDictionary()
 
 
-def _scaled(tensor: torch.Tensor, weight: float) -> torch.Tensor:
-    return _Scaled.apply(tensor, weight) if tensor.requires_grad else tensor  # type: ignore[no-untyped-call]
+def _scaled(output: Any, weight: float) -> Any:
+    return tree_map(partial(_scaled_leaf, weight=weight), output)
+
+
+def _scaled_leaf(value: Any, weight: float) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _Scaled.apply(value, weight) if value.requires_grad else value  # type: ignore[no-untyped-call]
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    # FSDP finds tensors in dataclasses, which `tree_map` takes for single values.
+    changed = copy.copy(value)
+    for field in dataclasses.fields(value):
+        object.__setattr__(changed, field.name, _scaled(getattr(value, field.name), weight))
+    return changed
 
 
 class _Scaled(torch.autograd.Function):

@@ -26,7 +26,12 @@ def check(model: Any, loss_fn: Any, microbatches: Any, schedule: Any) -> None:
     if isinstance(model, Pipeline):
         raise UsageError("fd.pipeline: the model is cut already; create it again in the cell, before fd.pipeline.")
     if isinstance(model, DistributedDataParallel) or is_sharded(model):
-        raise UsageError("fd.pipeline: fd.prepare has wrapped or sharded this model; call fd.pipeline first.")
+        raise UsageError(
+            "fd.pipeline: fd.prepare has wrapped or sharded this model, or fd.pipeline has cut it before; create the "
+            "model again in the cell, and call fd.pipeline first."
+        )
+    if hasattr(model, "_orig_mod"):
+        raise UsageError("fd.pipeline: the model is compiled, and cannot be cut; pass the model itself.")
     if not callable(loss_fn):
         raise UsageError(
             f"fd.pipeline: loss_fn is {loss_fn!r}; it must be a function of the output and the target, e.g. "

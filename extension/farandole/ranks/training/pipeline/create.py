@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +70,17 @@ def pipeline(
 
     arguments.check(model, loss_fn, microbatches, schedule)
     if context.size() > 1:
-        parallel.check_same_model(model)
+        parallel.check_same_model(model, "fd.pipeline")
     arguments.check_split(model, split)
     found = stages.stages_of(model, split)
     shared = stages.shared_parameters(model, found)
+    # The objects of a pipeline form reference cycles, so an earlier one of this cell still has its memory.
+    gc.collect()
     sizes = {"microbatches": microbatches, "inputs": len(tracing.required_inputs(type(model).forward))}
     if context.size() == 1:
-        Materializer(model)(model)
+        materialize = Materializer(model)
+        materialize(model)
+        materialize.load(model)
         model.to(context.device())
         return Pipeline(model, Alone(model, loss_fn, microbatches), **sizes)
     from farandole.ranks.training.pipeline import links
@@ -87,6 +92,7 @@ def pipeline(
     materialize = Materializer(model, alike=False)
     numbers = range(context.rank(), len(found), context.size())
     module = stages.subtree(model, [found[number] for number in numbers], materialize).to(context.device())
+    materialize.load(module)
     parameters.mark(module.parameters())
     links.group()
     ties = Ties.of(module, shared)

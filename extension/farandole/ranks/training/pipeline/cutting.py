@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
+import torch
 from torch import fx
 
 from farandole.exceptions import UsageError
@@ -36,6 +37,7 @@ def cut(graph: fx.Graph, starts: Sequence[int], parameters: Iterable[str]) -> li
 
     A stage sends the values that later stages need. Values that depend on nothing but the inputs of the model, such as
     the length of a sequence or a mask, are computed in each stage that needs them, because all ranks have the inputs.
+    Random numbers are sent, because ranks draw different ones.
 
     Args:
         graph: the graph of the model.
@@ -65,7 +67,8 @@ class _Cutter:
         free = set(self._inputs)
         for node in self._nodes:
             buffer = node.op == "get_attr" and node.target not in self._parameters
-            computed = node.op in ("call_function", "call_method") and free.issuperset(node.all_input_nodes)
+            calls = node.op in ("call_function", "call_method") and not _is_random(node)
+            computed = calls and free.issuperset(node.all_input_nodes)
             if buffer or computed:
                 free.add(node)
         return free | {node for node in self._nodes if node.op == "get_attr"}
@@ -97,14 +100,33 @@ class _Cutter:
         return StageGraph(graph=graph, handed=tuple(node.name for node in handed), targets=targets)
 
     def _needed(self, nodes: Iterable[fx.Node]) -> set[fx.Node]:
-        """Return the repeated nodes among ``nodes``, and those from which they are computed."""
+        """Return the repeated nodes among ``nodes``, and those from which they are computed or that change them."""
         found: set[fx.Node] = set()
         todo = [node for node in nodes if node in self._repeated]
         while todo:
             if (node := todo.pop()) not in found:
                 found.add(node)
                 todo += node.all_input_nodes
+                todo += [user for user in node.users if user in self._repeated and _is_in_place(user)]
         return found
+
+
+def _is_random(node: fx.Node) -> bool:
+    """Return whether a call draws random numbers."""
+    name = _name(node)
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = () if packet is None else map(partial(getattr, packet), packet.overloads())
+    return "dropout" in name or any(torch.Tag.nondeterministic_seeded in each.tags for each in overloads)
+
+
+def _is_in_place(node: fx.Node) -> bool:
+    """Return whether a call changes a tensor, by the names that torch gives such functions."""
+    return _name(node).endswith("_") and not _name(node).endswith("__")
+
+
+def _name(node: fx.Node) -> str:
+    """Return the name of the function or method that a node calls."""
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def _mapped(output: fx.Node, new: dict[fx.Node, fx.Node]) -> fx.node.Argument:

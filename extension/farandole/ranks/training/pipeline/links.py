@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from farandole.ranks.world import world
+from farandole.ranks.world import process_group, world
 
-_groups: dict[int, Any] = {}
-"""The group of the current world. A cell that runs again does not connect the ranks again."""
+_groups: list[Any] = []
+"""The group of the last pipeline, if there was one. A cell that runs again does not connect the ranks again."""
 
 
 def group() -> Any:
@@ -19,19 +19,17 @@ def group() -> Any:
     The group of the world would not do. Gloo limits the time in which a rank waits for another one to send by the
     timeout with which the group was made, which is that of a connection. A stage may compute for longer.
     """
-    key = world.current().times_left
-    if key not in _groups:
-        _groups.clear()
+    if not any(map(process_group.is_alive, _groups)):
         with world.current().connecting():
-            _groups[key] = dist.new_group(timeout=world.COLLECTIVE_TIMEOUT)
-    return _groups[key]
+            _groups[:] = [dist.new_group(timeout=world.COLLECTIVE_TIMEOUT)]
+    return _groups[0]
 
 
 def send(tensor: torch.Tensor, rank: int) -> None:
     """Send a tensor to another rank."""
-    dist.send(tensor, rank, group=group())
+    dist.send(tensor, rank, group=_groups[0])
 
 
 def receive(tensor: torch.Tensor, rank: int) -> None:
     """Replace the values of a tensor by those that another rank sends."""
-    dist.recv(tensor, rank, group=group())
+    dist.recv(tensor, rank, group=_groups[0])

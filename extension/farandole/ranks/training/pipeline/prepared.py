@@ -7,6 +7,7 @@ from typing import Any
 
 from farandole.exceptions import UsageError
 from farandole.ranks.training import iterable, memory
+from farandole.ranks.training.mesh.shape import current
 from farandole.ranks.training.pipeline.model import Pipeline
 from farandole.ranks.training.shard import BatchPlace
 from farandole.ranks.training.sync.modes import Sync
@@ -44,6 +45,7 @@ def prepare(
             "fd.prepare: the optimizer has parameters that are not in this rank's stage; create it from "
             "model.parameters() after fd.pipeline."
         )
+    current().set(whole_batches)
     memory.follow(model, optimizer)
     if loader is not None:
         loader = iterable.sharded(loader, seed=seed, per_rank=per_rank, place=whole_batches)
@@ -52,4 +54,4 @@ def prepare(
 
 def whole_batches() -> BatchPlace:
     """Return the place of a rank that gets the whole of each batch."""
-    return BatchPlace(share=0, shares=1)
+    return BatchPlace(share=0, shares=1, copied=True)

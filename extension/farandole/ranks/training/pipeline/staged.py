@@ -90,6 +90,7 @@ class Staged:
 
     def forward(self, inputs: Tensors) -> Any:
         """Return what the model returns for a batch, without gradients."""
+        _check_same_batch(*inputs)
         result, handed = self._through(_named(inputs))
         if context.rank() == self._owner(self._last):
             result = tree_map(lambda tensor: tensor.contiguous(), result)

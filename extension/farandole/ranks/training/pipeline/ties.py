@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training.pipeline import links, parameters
 
@@ -18,12 +20,17 @@ class Tie:
     """A parameter that several ranks have.
 
     Attributes:
-        ranks: these ranks, in ascending order.
+        names: the names of the parameter, by the numbers of these ranks in ascending order.
         own: this rank's copy of the parameter, or None if it has none.
     """
 
-    ranks: tuple[int, ...]
+    names: Mapping[int, str]
     own: nn.Parameter | None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers of the ranks, in ascending order."""
+        return tuple(self.names)
 
 
 class Ties:
@@ -45,10 +52,10 @@ class Ties:
         """
         ties = []
         for names in shared:
-            by_rank = {stage % context.size(): name for stage, name in names.items()}
+            by_rank = dict(sorted((stage % context.size(), name) for stage, name in names.items()))
             name = by_rank.get(context.rank())
             if len(by_rank) > 1:
-                ties.append(Tie(tuple(sorted(by_rank)), None if name is None else module.get_parameter(name)))
+                ties.append(Tie(by_rank, None if name is None else module.get_parameter(name)))
         return cls(ties)
 
     def start_alike(self) -> None:
@@ -61,7 +68,11 @@ class Ties:
 
     @contextmanager
     def added(self) -> Iterator[None]:
-        """Add up the gradients that ranks compute inside the ``with`` block. All ranks call this together."""
+        """Add up the gradients that ranks compute inside the ``with`` block. All ranks call this together.
+
+        Raises UsageError, on all ranks, if only some of the ranks that have a parameter have frozen it.
+        """
+        self._refuse_half_frozen()
         trained = [(tie, tie.own) for tie in self._ties if tie.own is not None and tie.own.requires_grad]
         before = [own.grad for _, own in trained]
         for _, own in trained:
@@ -70,6 +81,21 @@ class Ties:
         for (tie, own), earlier in zip(trained, before, strict=True):
             gradient = _sum(tie, torch.zeros_like(own) if own.grad is None else own.grad.contiguous())
             own.grad = gradient if earlier is None else earlier + gradient
+
+    def _refuse_half_frozen(self) -> None:
+        """Raise UsageError if only some ranks train a parameter. They would wait for the gradients of the others."""
+        if not self._ties:
+            return
+        trains = [tie.own is not None and tie.own.requires_grad for tie in self._ties]
+        counts = torch.tensor(trains, dtype=torch.int64, device=context.device())
+        dist.all_reduce(counts)
+        for tie, count in zip(self._ties, counts.tolist(), strict=True):
+            if count not in {0, len(tie.ranks)}:
+                names = " and ".join(f"{name!r} on rank {rank}" for rank, name in tie.names.items())
+                raise UsageError(
+                    f"fd.pipeline: {names} are one parameter, and only some of these ranks have frozen it; call "
+                    "requires_grad_ for each of these names."
+                )
 
 
 @torch.no_grad()

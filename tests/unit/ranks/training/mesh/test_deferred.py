@@ -3,10 +3,13 @@
 import weakref
 
 import farandole as fd
+import numpy as np
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks import context, rng
 from farandole.ranks.training.mesh.deferred import Materializer
+from safetensors.torch import save_file
 from torch import nn
 
 
@@ -65,9 +68,7 @@ class Own(nn.Module):
 
 
 def test_a_module_that_does_not_set_its_parameters_is_named():
-    with pytest.raises(
-        UsageError, match=r"Module 'inner' does not set all of its parameters and buffers in reset_para"
-    ):
+    with pytest.raises(UsageError, match=r"Module 'inner' does not set 'inner.weight' in reset_parameters\(\); define"):
         prepared(1, Own)
 
 
@@ -87,8 +88,65 @@ class Mask(nn.Module):
 
 
 def test_a_mask_that_is_not_set_is_named():
-    with pytest.raises(UsageError, match="Mask '' does not set all of its parameters and buffers"):
+    with pytest.raises(UsageError, match="Mask '' does not set 'mask' in reset_parameters"):
         prepared(1, Mask)
+
+
+class Places(Mask):
+    def __init__(self):
+        super().__init__()
+        # Such a buffer has memory in a block of fd.deferred, too.
+        self.mask = torch.from_numpy(np.arange(2))
+
+
+def test_a_buffer_that_has_memory_need_not_be_set():
+    assert prepared(1, Places).mask.tolist() == [0, 1]
+
+
+def test_values_from_a_file_need_not_be_set(tmp_path):
+    save_file({"inner.weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    with fd.deferred():
+        model = Own()
+    assert fd.load_weights(model.inner, tmp_path, strict=False) == (["weight"], ["inner.weight"])
+    with pytest.raises(UsageError, match="'inner.weight' has the shape"):
+        fd.load_weights(Wide(), tmp_path)
+    assert fd.load_weights(model, tmp_path) == ([], [])
+    assert fd.prepare(model, mesh={"shard": -1})[0].inner.weight.tolist() == [1, 1]
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.weight = nn.Parameter(torch.zeros(3, device="meta"))
+
+
+def test_a_part_is_loaded_and_the_rest_sets_itself(tmp_path):
+    save_file({"weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    with fd.deferred():
+        model = nn.ModuleDict({"own": Own(), "head": nn.Linear(2, 1)})
+    fd.load_weights(model["own"].inner, tmp_path)
+    model = fd.prepare(model, mesh={"shard": -1})[0]
+    assert model["own"].inner.weight.tolist() == [1, 1]
+    assert model["head"].weight.isfinite().all()
+
+
+def test_a_gpu_draws_the_same_numbers_on_all_ranks(monkeypatch):
+    # Its generator is not that of the CPU, and each rank may have used it before.
+    generator = torch.Generator()
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "default_generators", (generator,))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: generator.get_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: generator.set_state(state))
+    monkeypatch.setattr(rng, "uses_gpu", lambda: True)
+    monkeypatch.setattr(context, "device", lambda: torch.device("cuda", 0))
+    drawn = []
+    for used in range(2):
+        generator.manual_seed(used)
+        with rng.seeded(3, gpu=True):
+            drawn.append(torch.rand(2, generator=generator).tolist())
+        assert generator.get_state().equal(torch.Generator().manual_seed(used).get_state())
+    assert drawn[0] == drawn[1]
 
 
 def test_only_the_model_keeps_the_memory_of_its_parameters():

@@ -1,6 +1,7 @@
 """Tests of ``fd.prepare`` with a mesh of one rank, and of arguments that do not fit."""
 
 import gc
+import weakref
 
 import farandole as fd
 import pytest
@@ -8,8 +9,10 @@ import torch
 import torch.distributed as dist
 from farandole.exceptions import UsageError
 from farandole.ranks.training import memory
-from farandole.ranks.training.mesh import shape, sharding
+from farandole.ranks.training.mesh import optimizers, shape
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -27,7 +30,6 @@ def one_group():
     """End the process group of one rank that a test creates."""
     yield
     dist.destroy_process_group()
-    sharding._meshes.clear()
 
 
 @pytest.mark.usefixtures("one_group")
@@ -71,6 +73,57 @@ def test_the_memory_of_all_models_has_the_shares_of_sharded_ones_without_freed_u
     model(torch.ones(2, 40)).sum().backward()
     optimizer.step()
     assert memory.bytes_of_all_models() - before == 3 * size
+
+
+SHARDED = {"mesh": {"shard": -1}, "precision": torch.bfloat16}
+"""Options that shard a model on one rank."""
+
+
+@pytest.mark.usefixtures("one_group")
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_cell_runs_again_after_an_evaluation(grad):
+    # A model without units, whose parameters all stay gathered after a forward pass.
+    model = nn.Linear(4, 1)
+    model, optimizer, _ = fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), **SHARDED)
+    with torch.set_grad_enabled(grad):
+        model(torch.ones(2, 4))
+    with pytest.raises(UsageError, match=r"a mesh shards this model; give the same mesh=\{...\} again"):
+        fd.prepare(model, optimizer)
+    assert fd.prepare(model, optimizer, **SHARDED)[:2] == (model, optimizer)
+
+
+@pytest.mark.usefixtures("one_group")
+def test_a_new_model_gets_new_groups_after_the_cell_has_destroyed_them():
+    first, _, _ = fd.prepare(nn.Linear(4, 1), **SHARDED)
+    dist.destroy_process_group()
+    second, _, _ = fd.prepare(nn.Linear(4, 1), **SHARDED)
+    second(torch.ones(2, 4)).sum().backward()
+    with pytest.raises(UsageError, match="lost a rank or destroyed the process groups since; create the model again"):
+        fd.prepare(first, **SHARDED)
+
+
+@pytest.mark.usefixtures("one_group")
+def test_the_memory_of_an_earlier_model_is_freed():
+    model, _, _ = fd.prepare(nn.Linear(4, 1), **SHARDED)
+    earlier = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert earlier() is not None
+        fd.prepare(nn.Linear(4, 1), **SHARDED)
+        assert earlier() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("one_group")
+def test_an_optimizer_of_several_meshes_loops_over_single_tensors():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("shard", "tensor"))
+    one, *two = (nn.Parameter(distribute_tensor(torch.ones(2), mesh[name])) for name in ("shard", "shard", "tensor"))
+    optimizer = torch.optim.SGD([{"params": [one]}, {"params": two}], lr=0.1)
+    optimizers.allow_several_meshes(optimizer)
+    assert [group["foreach"] for group in optimizer.param_groups] == [None, False]
 
 
 class Counted(nn.Linear):
@@ -140,15 +193,12 @@ def test_an_evaluation_with_too_few_samples_for_the_mesh_is_named(monkeypatch, d
     # The last batch has one sample, and the ranks along `shard` need one each.
     monkeypatch.setenv("FARANDOLE_SIZE", "2")
     monkeypatch.setenv("FARANDOLE_BACKEND", "torch")
-    shape.current().set(shape.MeshShape(shard=2))
+    shape.current().set(shape.MeshShape(shard=2).place)
     loader = DataLoader(TensorDataset(torch.ones(5, 2)), batch_size=4, drop_last=drop_last)
-    try:
-        if drop_last:
-            assert len(fd.prepare(None, None, loader)[2]) == 1
-            return
-        with pytest.raises(UsageError, match="a batch of the loader has 1 sample for 2 ranks of the mesh, and all of"):
-            fd.prepare(None, None, loader)
-        with pytest.raises(UsageError, match="a batch of the loader has 1 sample for 2 ranks of the mesh"):
-            fd.prepare(None, None, loader, mesh={"shard": 2})
-    finally:
-        shape.current().set(None)
+    if drop_last:
+        assert len(fd.prepare(None, None, loader)[2]) == 1
+        return
+    with pytest.raises(UsageError, match="a batch of the loader has 1 sample for 2 ranks of the mesh, and all of"):
+        fd.prepare(None, None, loader)
+    with pytest.raises(UsageError, match="a batch of the loader has 1 sample for 2 ranks of the mesh"):
+        fd.prepare(None, None, loader, mesh={"shard": 2})

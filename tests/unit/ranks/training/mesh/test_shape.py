@@ -3,8 +3,8 @@
 import farandole as fd
 import pytest
 from farandole.exceptions import UsageError
-from farandole.ranks.training.mesh.shape import CurrentMesh, MeshShape, parsed
-from farandole.ranks.training.shard import BatchPlace
+from farandole.ranks.training.mesh.shape import CurrentPlacement, MeshShape, parsed
+from farandole.ranks.training.shard import BatchPlace, place_in_world
 from farandole.ranks.world import world
 from torch import nn
 
@@ -41,21 +41,21 @@ def test_ranks_along_tensor_have_the_same_share(ranks):
     for rank in range(8):
         ranks(8, rank)
         places.append(MeshShape(data=2, shard=2, tensor=2).place())
-    assert places == [BatchPlace(share=index // 2, shares=4, together=True) for index in range(8)]
+    assert places == [BatchPlace(share=index // 2, shares=4, together=True, copied=True) for index in range(8)]
 
 
 def test_loaders_without_a_mesh_follow_the_mesh_of_this_world(ranks, monkeypatch):
     ranks(4, 3)
-    mesh, whole = CurrentMesh(), BatchPlace(share=3, shares=4)
-    assert mesh.place() == whole
-    mesh.set(MeshShape(data=2, tensor=2))
-    assert mesh.place() == BatchPlace(share=1, shares=2)
+    current, alone = CurrentPlacement(), BatchPlace(share=3, shares=4)
+    assert current.place() == alone
+    current.set(MeshShape(data=2, tensor=2).place)
+    assert current.place() == BatchPlace(share=1, shares=2, copied=True)
     monkeypatch.setattr(world.current(), "times_left", world.current().times_left + 1)
-    assert mesh.place() == whole
-    mesh.set(MeshShape(tensor=4))
-    assert mesh.place() == BatchPlace(share=0, shares=1)
-    mesh.set(None)
-    assert mesh.place() == whole
+    assert current.place() == alone
+    current.set(MeshShape(tensor=4).place)
+    assert current.place() == BatchPlace(share=0, shares=1, copied=True)
+    current.set(place_in_world)
+    assert current.place() == alone
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,18 @@ def test_blocks_are_units_unless_they_are_very_small():
     assert units(model, None) == [model.blocks[0], model.blocks[1], model.head[0]]
 
 
+def test_many_equal_blocks_are_units():
+    model = nn.Sequential(nn.Embedding(3_000, 20), *(nn.Linear(20, 20) for _ in range(150)), nn.Linear(20, 1))
+    assert units(model, None) == list(model)[:-1]
+
+
+def test_a_block_in_two_lists_is_one_unit():
+    model = nn.Module()
+    model.blocks = nn.ModuleList([Block(), Block()])
+    model.all = nn.Sequential(*model.blocks)
+    assert units(model, None) == list(model.blocks)
+
+
 def test_given_classes_are_units_with_the_innermost_first():
     model = Model()
     found = units(model, [Block, nn.Linear])
@@ -57,7 +69,23 @@ def test_a_parameter_in_two_units_is_named():
 
 def test_a_parameter_without_dimensions_is_named():
     model = nn.Sequential(nn.Linear(2, 2))
-    check_parameters(model)
+    check_parameters(model, [])
     model[0].scale = nn.Parameter(torch.tensor(1.0))
     with pytest.raises(UsageError, match="the parameter 0.scale has no dimension that a mesh could split"):
-        check_parameters(model)
+        check_parameters(model, [])
+
+
+def test_a_parameter_in_another_order_is_named():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last)
+    with pytest.raises(UsageError, match="0.weight are not in the order of its dimensions, .*torch.contiguous_format"):
+        check_parameters(model, [])
+    check_parameters(model.to(memory_format=torch.contiguous_format), [])
+
+
+def test_two_dtypes_in_a_unit_are_named():
+    model = nn.Sequential(nn.Linear(2, 2).bfloat16(), nn.Linear(2, 2))
+    check_parameters(model, list(model))
+    with pytest.raises(UsageError, match="0.weight is torch.bfloat16 and 1.weight is torch.float32, and those of a un"):
+        check_parameters(model, [])
+    model[0].requires_grad_(False)
+    check_parameters(model, [])

@@ -1,5 +1,7 @@
 """Tests of the weight of a rank's share, which scales what flows back into a sharded model."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from farandole.ranks.training.mesh.weight import output_weight
@@ -29,6 +31,28 @@ def test_gradients_are_scaled_until_the_weight_is_one(weight):
         torch.testing.assert_close(output["score"], model.linear(x))
         output["score"].sum().backward()
         torch.testing.assert_close(model.linear.weight.grad, torch.full((1, 2), 3.0 * given))
+
+
+@dataclass(frozen=True)
+class Output:
+    scores: list[torch.Tensor]
+    name: str = "pair"
+
+
+class Structured(Pair):
+    """A model whose output is of a class that torch does not know as a container, unlike FSDP."""
+
+    def forward(self, x):
+        return Output([self.linear(x)])
+
+
+def test_tensors_in_a_dataclass_are_scaled():
+    model = Structured()
+    output_weight(model).set(2.0)
+    output = model(torch.ones(3, 2))
+    assert output.name == "pair"
+    output.scores[0].sum().backward()
+    torch.testing.assert_close(model.linear.weight.grad, torch.full((1, 2), 6.0))
 
 
 def test_a_model_has_one_weight():

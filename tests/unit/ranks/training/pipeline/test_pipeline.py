@@ -6,7 +6,7 @@ import torch
 from farandole.exceptions import UsageError
 from farandole.ranks.training import memory
 from farandole.ranks.training.pipeline import arguments
-from farandole.ranks.training.shard import ShardedLoader
+from farandole.ranks.training.shard import BatchPlace, ShardedLoader
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -68,8 +68,15 @@ def test_a_model_that_cannot_be_cut_again_is_named(monkeypatch):
     with pytest.raises(UsageError, match="the model is cut already"):
         fd.pipeline(cut(), ["2"], loss_fn=MSE)
     monkeypatch.setattr(arguments, "is_sharded", lambda part: True)
-    with pytest.raises(UsageError, match=r"fd.prepare has wrapped or sharded this model; call fd.pipeline first"):
+    with pytest.raises(UsageError, match=r"fd.prepare has wrapped or sharded this model, or fd.pipeline has cut it be"):
         cut()
+
+
+def test_a_compiled_model_is_named():
+    compiled = model()
+    compiled._orig_mod = nn.Identity()
+    with pytest.raises(UsageError, match="the model is compiled, and cannot be cut; pass the model itself"):
+        fd.pipeline(compiled, ["2"], loss_fn=MSE)
 
 
 @pytest.mark.parametrize(("backend", "size"), [("horovod", 4), ("horovod", 1), ("none", 2)])
@@ -187,10 +194,18 @@ def test_prepare_gives_each_rank_the_whole_batch(ranks):
     assert [batch.tolist() for (batch,) in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+def test_a_loader_without_a_model_gives_whole_batches_after_a_pipeline():
+    fd.prepare(cut())
+    _, _, loader = fd.prepare(None, None, DataLoader(TensorDataset(torch.arange(4)), batch_size=4))
+    assert loader._place() == BatchPlace(share=0, shares=1, copied=True)
+
+
 def test_prepare_refuses_what_does_not_suit_a_pipeline():
     pipeline = cut()
     with pytest.raises(UsageError, match="leave out mesh, or fd.pipeline"):
         fd.prepare(pipeline, mesh={"shard": 1})
+    with pytest.raises(UsageError, match="precision is for models that a mesh shards"):
+        fd.prepare(pipeline, precision=torch.bfloat16)
     with pytest.raises(UsageError, match=r"fd.sync.local needs the whole model on each rank, and fd.pipeline"):
         fd.prepare(pipeline, torch.optim.SGD(pipeline.parameters()), sync=fd.sync.local())
     with pytest.raises(UsageError, match="the optimizer has parameters that are not in this rank's stage"):

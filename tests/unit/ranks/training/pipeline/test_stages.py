@@ -134,6 +134,32 @@ def test_only_the_stage_of_a_deferred_model_gets_memory():
     assert model[0].weight.is_meta
 
 
+class Noisy(nn.Module):
+    """A model with random numbers, and with a mask that is made by changing a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x):
+        noise = torch.rand(x.shape[0], 1)
+        mask = torch.zeros(x.shape[1], device=x.device)
+        mask.fill_(3.0).sub_(1.0)
+        x = self.blocks[0](x + noise)
+        return self.blocks[1](x) * mask - noise
+
+
+def test_random_numbers_are_sent_and_what_changes_a_tensor_is_computed_again():
+    model = Noisy()
+    x = torch.rand(3, 4)
+    torch.manual_seed(1)
+    expected = model(x)
+    stages = modules(model, ["blocks.1"])
+    assert stages[0].handed == ("rand", "blocks_0")
+    torch.manual_seed(1)
+    torch.testing.assert_close(through(stages, x), expected, rtol=0, atol=0)
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()

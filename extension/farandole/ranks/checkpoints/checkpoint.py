@@ -6,6 +6,7 @@ import errno
 import pickle
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,8 @@ from farandole.ranks.checkpoints.schedule import parse_every
 from farandole.ranks.metrics import reporter
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.state import State
-from farandole.ranks.world import collectives
+from farandole.ranks.training.mesh.joining import together
+from farandole.ranks.world import collectives, membership
 from farandole.runs.checkpoints.intact import DamagedError
 from farandole.runs.checkpoints.trust import UntrustedError
 
@@ -64,15 +66,20 @@ def checkpoint(
 
     Raises:
         UsageError: an argument is wrong, there is no intact checkpoint to resume from, other users may have written
-            the checkpoint, or it is that of another pipeline.
+            the checkpoint, or it is that of another model or pipeline.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
-    checkpoints = Checkpoints(state, Path(folder).expanduser() if folder else _default_folder(), every, keep)
-    current = run.current()
-    if source := Path(resume).expanduser() if resume else current.resume:
-        checkpoints.load(source)
-        current.resume = None
+    current, place = run.current(), Path(folder).expanduser() if folder else _default_folder()
+
+    def resumed() -> Checkpoints:
+        made = Checkpoints(state, place, every, keep)
+        if source := Path(resume).expanduser() if resume else current.resume:
+            made.load(source)
+            current.resume = None
+        return made
+
+    checkpoints = together(resumed) if state.is_sharded else resumed()
     state.on_commit(checkpoints.at_commit)
     current.on_catch_up(state, checkpoints.catch_up)
     if current.folder is not None:
@@ -137,26 +144,29 @@ class Checkpoints:
         """Load the newest intact checkpoint from a run's folder, or from a folder of checkpoints, on all ranks.
 
         A rank that joins a resumed run later may no longer find a checkpoint there. Such a rank receives the state from
-        the other ranks instead.
+        the other ranks instead, or from this run's checkpoints if a mesh shards the state.
 
         Raises:
             UsageError: there is no intact checkpoint, or other users may have written the checkpoint.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-        alone = context.outside()
-        content = sharded.read_newest(folder, self._state) if self._state.is_sharded else _received(folder, self._state)
-        if content is None and alone:
+        if self._state.is_sharded:
+            content = sharded.read_newest(partial(files.checkpoint_paths, folder), self._state)
+        else:
+            content = _received(folder, self._state)
+        if content is not None:
+            self._resume(content, source)
+        elif context.outside():
             gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
             run.notice(gone, warning=True)
-            return
-        if content is None:
+        elif membership.current().active and self._state.is_sharded and self._newer():
+            if context.rank() == 0:
+                gone = f"{source} no longer has an intact checkpoint; the run continues from its own"
+                run.notice(gone, warning=True)
+        else:
             raise UsageError(
                 f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
-        self._load_content(content)
-        self.resumed = content.step
-        if context.rank() == 0 and not alone:
-            run.notice(f"resumed from step {content.step}, {source.name}, written by {content.ranks} ranks")
 
     def catch_up(self) -> run.LoadedCheckpoint | None:
         """Load this run's newest intact checkpoint into a new rank, if the checkpoint is newer than the rank's state.
@@ -166,9 +176,8 @@ class Checkpoints:
         """
         if self._state.is_sharded:
             return self._catch_up_together()
-        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
-            content = _newest_intact(newer)
+            content = _newest_intact(self._newer())
         except UntrustedError as exc:
             run.notice(str(exc), warning=True)
             return None
@@ -178,12 +187,21 @@ class Checkpoints:
         return run.LoadedCheckpoint(step=content.step, ranks=content.ranks)
 
     def _catch_up_together(self) -> run.LoadedCheckpoint | None:
-        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
-        if not collectives.broadcast_bytes(b"newer" if newer else b"", root=0):
+        content = sharded.read_newest(self._newer, self._state)
+        if content is None:
             return None
-        self.load(self.folder)
-        # The number of ranks only matters for learning rates that follow it, which they do not with a mesh.
-        return run.LoadedCheckpoint(step=_step(self._state.last.state), ranks=context.size())
+        self._resume(content, self.folder)
+        return run.LoadedCheckpoint(step=content.step, ranks=content.ranks)
+
+    def _newer(self) -> list[Path]:
+        """Return this run's checkpoints that are newer than the state, newest first."""
+        return files.written_after(self.folder, reporter.current().run, self._state.commits)
+
+    def _resume(self, content: Content, source: Path) -> None:
+        self._load_content(content)
+        self.resumed = content.step
+        if context.rank() == 0 and not context.outside():
+            run.notice(f"resumed from step {content.step}, {source.name}, written by {content.ranks} ranks")
 
     def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)

@@ -28,6 +28,8 @@ from farandole.runs.checkpoints.trust import UntrustedError
 
 END_SECONDS = 120.0
 """Maximum time in seconds that the end of a run waits for a checkpoint that is being written."""
+WRITER = "farandole-checkpoint"
+"""Name of the threads that write checkpoints."""
 NEXT_DECISION = "checkpoint.meet"
 """Key in the state's extras for the commit at which the ranks next decide together whether a checkpoint is due."""
 
@@ -108,8 +110,8 @@ class Checkpoints:
         self._slow_noticed = self._failure_noticed = False
         self._tidied = self._is_cut = False
         # On each rank, a thread writes its part of a sharded state.
-        self._group = sharded.background_group() if state.is_sharded and context.size() > 1 else None
-        self._leads = self._group is None or context.rank() == 0
+        self._background = sharded.background() if state.is_sharded and context.size() > 1 else None
+        self._leads = self._background is None or context.rank() == 0
         state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
@@ -237,7 +239,7 @@ class Checkpoints:
             run.notice(text, warning=True)
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
-        if context.rank() != 0 and self._group is None:
+        if context.rank() != 0 and self._background is None:
             return
         snapshot = state.last
         snapshot.acquire()
@@ -257,13 +259,17 @@ class Checkpoints:
             finally:
                 snapshot.release()
 
-        self._writer = threading.Thread(target=work, name="farandole-checkpoint")
-        self._writer.start()
+        if self._background is not None:
+            self._writer = self._background.start(work, WRITER)
+        else:
+            self._writer = threading.Thread(target=work, name=WRITER)
+            self._writer.start()
 
     def _write(self, content: Content) -> None:
         try:
-            if self._group is not None:
-                sharded.write(self.folder, content, self._group, staged=self._state.is_staged, before=self._tidy)
+            if self._background is not None:
+                group, staged = self._background.group, self._state.is_staged
+                sharded.write(self.folder, content, group, staged=staged, before=self._tidy)
             else:
                 self._tidy()
                 files.write(self.folder, content)

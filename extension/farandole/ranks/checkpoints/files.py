@@ -109,7 +109,8 @@ def complete(new: Path, content: Content, files: dict[str, dict[str, Any]]) -> P
         "files": dict(sorted(files.items())),
     }
     _write_file(new / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
-    for path in (new, *new.iterdir()):
+    # Not all files that `new.iterdir()` finds, because a network file system may list those of other ranks later.
+    for path in (new, *map(new.joinpath, (*files, CHECKPOINT_MANIFEST))):
         # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
         path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(new)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,13 +38,42 @@ STAGES = "stages"
 """The key of the outlines of a pipeline's parts, ordered by rank, in place of ``parts``."""
 
 
-def background_group() -> Any:
-    """Return a new group of all ranks for the collectives of one background thread. All ranks must call this together.
+class Background:
+    """A group of all ranks for the collectives of background threads, which run one after another.
 
-    Threads with a group in common would mix up their collectives.
+    All ranks must start the same threads in the same order.
     """
-    with world.current().connecting():
-        return dist.new_group(backend="gloo")
+
+    def __init__(self) -> None:
+        with world.current().connecting():
+            self.group = dist.new_group(backend="gloo")
+        self._last: threading.Thread | None = None
+
+    def start(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """Do some work in a new thread, after that of all earlier threads."""
+        before = self._last
+
+        def in_turn() -> None:
+            if before is not None:
+                before.join()
+            work()
+
+        self._last = threading.Thread(target=in_turn, name=name)
+        self._last.start()
+        return self._last
+
+
+_backgrounds: dict[int, Background] = {}
+"""That of the current world. A cell that runs again does not connect the ranks again."""
+
+
+def background() -> Background:
+    """Return the `Background` of the current world. All ranks must call this together."""
+    key = world.current().times_left
+    if key not in _backgrounds:
+        _backgrounds.clear()
+        _backgrounds[key] = Background()
+    return _backgrounds[key]
 
 
 def write(folder: Path, content: Content, group: Any, *, staged: bool, before: Callable[[], None]) -> None:
@@ -92,7 +122,7 @@ def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Call
 
     def find() -> None:
         if not new.is_dir():
-            raise OSError(errno.ENOENT, "the ranks do not share this folder; pass the `folder` of a shared file system")
+            raise _not_shared()
 
     def describe() -> dict[str, Any]:
         return {path.name: described(path) for path in new.glob(f"__{context.rank()}_*")}
@@ -102,8 +132,14 @@ def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Call
     files.store(new, tensors, group)
     found = {name: one for own in _together(describe, group) for name, one in own.items()}
     if context.rank() == 0:
+        if not all((new / name).is_file() for name in found):
+            raise _not_shared()
         others = {path.name: described(path) for path in new.iterdir() if path.name not in found}
         files.complete(new, content, found | others)
+
+
+def _not_shared() -> OSError:
+    return OSError(errno.ENOENT, "the ranks do not share this folder; pass the `folder` of a shared file system")
 
 
 def read_newest(find: Callable[[], list[Path]], state: State) -> Content | None:

@@ -63,7 +63,10 @@ def is_shard(tensor: Any) -> TypeGuard[DTensor]:
 
 def is_sharded(part: Any) -> bool:
     """Return whether each rank has only a part of a model or an optimizer, because of a mesh or a pipeline."""
-    return any(is_shard(parameter) or is_in_stage(parameter) for parameter in _parameters(part))
+    # After a forward pass without gradients, the parameters of FSDP2's outermost unit stay gathered. Importing FSDP2's
+    # class would take a second.
+    gathers = isinstance(part, torch.nn.Module) and hasattr(part, "unshard")
+    return gathers or any(is_shard(parameter) or is_in_stage(parameter) for parameter in _parameters(part))
 
 
 def is_staged(part: Any) -> bool:

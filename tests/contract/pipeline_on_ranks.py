@@ -9,6 +9,8 @@ import farandole as fd
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks.world import collectives
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -191,6 +193,25 @@ def refuses_to_resume(folder: Path) -> None:
         fd.checkpoint(state, folder=folder / "none", resume=folder / "own")
 
 
+def load_weights(folder: Path) -> None:
+    """Load a model whose tied parameter the file has by one name, and check each rank's stage."""
+    whole = Model("tied").double()
+    expected = {name: value.fill_(index) for index, (name, value) in enumerate(whole.state_dict().items())}
+    expected["embedding.weight"] = expected["head.weight"]
+    stored = {name: value for name, value in expected.items() if name != "embedding.weight"}
+    if fd.rank() == 0:
+        save_file(stored, folder / "model.safetensors")
+        save_file(stored | {"other": torch.ones(1)}, folder / "other.safetensors")
+    collectives.gather_bytes(b"")  # the other ranks wait
+    model = cut("1F1B", "deferred-tied")
+    assert fd.load_weights(model, folder) == ([], [])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    with pytest.raises(UsageError, match="has 'other', and the model has not"):
+        fd.load_weights(model, folder / "other.safetensors")
+    assert fd.load_weights(model, folder / "other.safetensors", strict=False) == ([], ["other"])
+
+
 class Returns(nn.Module):
     """Layers, and a module that changes what they return."""
 
@@ -258,6 +279,7 @@ def main(folder: Path, cases: list[Case], *, refusals: bool) -> None:
     if refusals and fd.size() > 1:
         refuses()
         torch.save(resumed(folder), folder / f"resumed.{fd.rank()}.pt")
+        load_weights(folder)
     leave_world()
 
 

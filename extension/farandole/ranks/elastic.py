@@ -93,6 +93,8 @@ def _run_sharded(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
 
     def caught_up() -> T:
         run.current().catch_up(state)
+        # Only now is it known, because the checkpoints may be in any folder.
+        member.report_commits(state)
         return loop()
 
     return together(caught_up)

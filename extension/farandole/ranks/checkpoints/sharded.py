@@ -233,7 +233,7 @@ def read(path: Path, content: Content, state: State) -> Content:
 
 
 def _check_same_stages(stored: dict[str, Any], state: State) -> None:
-    """Raise UsageError if the stage of this rank has other parameters or buffers than those stored."""
+    """Check that the stage of this rank has the parameters and buffers that are stored. Raise UsageError otherwise."""
     same = all(
         _shapes(stored.get(name, {})) == _shapes(part.state_dict())
         for name, part in state.parts.items()

@@ -108,9 +108,10 @@ def load(name: str, part: Any, state: Any) -> None:
 
 
 def check_fits(own: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raise UsageError if the states ``found`` are those of other parts than ``own``, or of another model or optimizer.
+    """Check that the states ``found`` are those of the parts ``own``, before their tensors are read.
 
-    In ``found``, anything with a shape may stand for a tensor. `load` checks what this function does not.
+    In ``found``, anything with a shape may stand for a tensor. `load` checks what this function does not. Raises
+    UsageError if there are other parts, or if a model or an optimizer is another one.
     """
     check_names(set(own), set(found))
     for name, wrapped in own.items():
@@ -124,7 +125,7 @@ def check_fits(own: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def check_names(own: set[str], found: set[str]) -> None:
-    """Raise UsageError if the state to load has other parts than those with the names ``own``."""
+    """Check that the state to load has the parts with the names ``own`` and no others. Raise UsageError otherwise."""
     if missing := own - found:
         lacking = listed(missing)
         raise UsageError(
@@ -154,6 +155,7 @@ def _sizes(groups: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def _another(name: str, why: str) -> UsageError:
+    """Return the error for the state of another model or optimizer."""
     why = textwrap.shorten(why, LONGEST_REASON).rstrip(".")
     return UsageError(
         f"The state to load has another {name}: {why}; create the same {name} as the run that saved it, or leave out "

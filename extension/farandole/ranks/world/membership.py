@@ -190,6 +190,10 @@ class ElasticClient:
             abandon_world()
         with self._changed:
             self._reset()
+        self.report_commits(state)
+
+    def report_commits(self, state: Progress) -> None:
+        """Report from how many commits this rank continues in the world that has formed."""
         reporter.send(_member_message(state, formed=True))
 
     def _announced_world(self, message: dict[str, Any], seconds: float) -> dict[str, str] | None:

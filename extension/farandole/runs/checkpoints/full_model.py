@@ -114,6 +114,7 @@ class StoredModel:
 
 @contextmanager
 def _reading(checkpoint: Path) -> Iterator[None]:
+    """Raise ModelError if a checkpoint cannot be read, which its run may delete meanwhile."""
     try:
         yield
     except OSError as exc:

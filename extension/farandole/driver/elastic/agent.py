@@ -51,6 +51,8 @@ class ElasticAgent:
         self._left: list[RankKernel] = []
         """The ranks that have left since the last world, because they ended when all ranks left their loops."""
         self._size = 0
+        self._awaited = 0
+        """The number of ranks that the next world waits for if they share a model."""
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
@@ -69,7 +71,7 @@ class ElasticAgent:
     async def lead(self) -> list[Reply]:
         """Supervise a cell that is already running on the members, with the same result and errors as `run`."""
         members = self.membership
-        self._size = len(members.world)
+        self._size = self._awaited = len(members.world)
         self._leaving_loops = any(kernel in members.waiting for kernel in members.world)
         self._work = asyncio.create_task(self._supervise())
         liveness = asyncio.create_task(self._liveness().run())
@@ -174,7 +176,7 @@ class ElasticAgent:
         commits = await members.call_or_kill(members.world, rank_calls.pause_at_next_commit(), seconds=timeouts.call)
         # If the answers took too long, the first rank may no longer be holding its commit. All are asked again later.
         if commits and time.monotonic() - began <= timeouts.pause:
-            self._leaving_loops = True
+            self._leaving_loops, self._awaited = True, len(self._rendezvous.next_world)
             leave = rank_calls.leave_at_commit(max(commits.values()) + 1)
             await members.call_or_kill(members.world, leave, seconds=timeouts.call)
 
@@ -183,6 +185,8 @@ class ElasticAgent:
         leaving_loops, self._leaving_loops, self._first_left = self._leaving_loops, False, None
         began, members, rendezvous = time.monotonic(), self.membership, self._rendezvous
         (lost, members.lost), (failure, rendezvous.failure) = (members.lost, []), (rendezvous.failure, "")
+        if not leaving_loops:
+            self._awaited -= len(rendezvous.leaving)
         if not rendezvous.leaving:  # otherwise, ranks whose workers are to be stopped would be replaced, too
             self.admit_new_ranks()
         await members.gather(self._timeouts)
@@ -206,7 +210,7 @@ class ElasticAgent:
         """
         members, rendezvous = self.membership, self._rendezvous
         seconds = began + self._timeouts.replacement - time.monotonic()
-        await rendezvous.wait_for_enough(self._causes, seconds, size=self._size - len(self._left))
+        await rendezvous.wait_for_enough(self._causes, seconds, size=self._awaited)
         if rendezvous.disturbed or members.over:
             return
         chosen = rendezvous.next_world
@@ -246,7 +250,7 @@ class ElasticAgent:
             self._host.notify(
                 f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(world))}"
             )
-        self._size = len(world)
+        self._size = self._awaited = len(world)
 
     def _note_refusal(self, reply: Reply) -> None:
         self._host.notify(refusal(reply, last=self._replacer.gives_up), warning=True)

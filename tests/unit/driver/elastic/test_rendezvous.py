@@ -137,6 +137,28 @@ async def test_ranks_that_share_a_model_begin_again_without_those_that_leave():
     assert len(await run) == 2
 
 
+async def test_ranks_that_share_a_model_begin_again_only_once_for_one_that_joins():
+    host = FakeHost(2, Elastic(), shares=True, spare=[Rank(9, shares=True)], replacement=60)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    host.agent.admit_new_ranks()
+    await until(lambda: host.agent.membership.joining)
+    host.spare = [Rank(3, shares=True), Rank(4, shares=True)]
+    first, second = host.spare
+    host.agent.membership.joining[0].say(together=True)
+    await until(lambda: len(host.agent.membership.joining) == 3)
+    first.say(together=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await until(lambda: host.worlds)
+    second.say(together=True)
+    await until(lambda: host.notices)
+    assert host.worlds == [["c-w9", "c-w3", "c-w4"]]
+    assert host.notices == ["ranks 0-2 joined: continuing with 3 ranks from step 70"]
+    host.finish()
+    assert len(await run) == 3
+
+
 async def test_ranks_that_share_a_model_may_begin_again_often_for_others_that_join():
     host = FakeHost(1, Elastic(), shares=True)
     run = host.run()

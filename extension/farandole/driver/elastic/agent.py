@@ -218,8 +218,7 @@ class ElasticAgent:
         left = [kernel for kernel in members.world if kernel not in chosen]
         news = dict(members.waiting)
         if failed:
-            commits = max(members.commits, *(news[kernel]["commits"] for kernel in chosen))
-            self._restart_policy.note_failure(commits, self._causes)
+            self._restart_policy.note_failure(self._next_commits(chosen), self._causes)
         if left:
             self._release_leaving()
         members.assign_ranks(chosen)
@@ -228,6 +227,13 @@ class ElasticAgent:
         if formed:
             self._announce(Change(causes=self._causes, joined=joined, left=[*self._left, *left], news=news))
             self._causes, self._left = [], []
+
+    def _next_commits(self, chosen: Sequence[RankKernel]) -> int:
+        """Return the number of commits from which the next world continues, as far as it is known."""
+        news = [self.membership.waiting[kernel] for kernel in chosen]
+        # Ranks that share a model may find their checkpoint only later. Then it is that of the last world.
+        known = self.membership.commits if any(one.get("together") for one in news) else 0
+        return max(one["commits"] for one in news) or known
 
     def _release_lost(self) -> None:
         """Stop the workers of leaving ranks that have ended, as ranks that share a model do."""

@@ -41,8 +41,7 @@ class RestartPolicy:
 
         ``commits`` is the number of commits from which the next world continues. It is known only when that world is
         about to form: if all ranks were lost, it comes from the in-memory checkpoint that the new ranks found, which
-        may be older than the last commit. Ranks that share a model may know it only later. Then it is the number from
-        which the last world has continued.
+        may be older than the last commit.
 
         Raises:
             RankError: the run has failed too often.

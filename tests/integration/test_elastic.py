@@ -79,7 +79,7 @@ model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model, optimizer, _ = fd.prepare(model, optimizer, mesh={"shard": -1})
 state = fd.state(model, optimizer, step=0)
-checkpoints = fd.checkpoint(state, every=1)
+fd.checkpoint(state, every="1h")
 
 @fd.elastic
 def train(state):
@@ -112,8 +112,10 @@ def test_ranks_that_share_a_model_begin_again_in_another_size(cluster):
         return look
 
     run = cluster.train(SHARDED, elastic=Elastic(), watch=scale_along)
-    sizes = run.dataframe().query("rank == 0")["size"].astype(int).to_list()
+    frame = run.dataframe().query("rank == 0").astype({"size": int, "step": int})
+    sizes = frame["size"].to_list()
     assert [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before] == [2, 3, 1]
+    assert frame["step"].to_list() == list(range(1, len(frame) + 1))
     assert cluster.size == 1
     assert list(run.info.warnings) == []
     cluster.scale(2)

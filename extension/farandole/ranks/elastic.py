@@ -23,8 +23,8 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
     """Make a training loop elastic, so that it continues when ranks are lost or added.
 
     In a run with ``--elastic``, the loop is called again after each change of the world, with the state from the last
-    commit. If a mesh shards the model, all ranks run the cell again, and continue from the newest checkpoint. In other
-    runs the loop is called once.
+    commit. If a mesh shards the model, all ranks run the cell again, and continue from the newest checkpoint, which
+    they write before they make room for others. In other runs the loop is called once.
 
     - The loop must start from the epoch and step in its state.
     - A run has one elastic loop, which covers all epochs. With several, a new rank could not know which one to join.
@@ -95,7 +95,12 @@ def _run_sharded(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
         run.current().catch_up(state)
         # Only now is it known, because the checkpoints may be in any folder.
         member.report_commits(state)
-        return loop()
+        try:
+            return loop()
+        except WorldChange:
+            if not member.broken:
+                run.current().leave(state)
+            raise
 
     return together(caught_up)
 

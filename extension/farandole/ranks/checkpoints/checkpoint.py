@@ -84,6 +84,7 @@ def checkpoint(
     checkpoints = together(resumed) if state.is_sharded else resumed()
     state.on_commit(checkpoints.at_commit)
     current.on_catch_up(state, checkpoints.catch_up)
+    current.on_leave(state, checkpoints.write_last)
     if current.folder is not None:
         current.at_end(checkpoints.wait)
     return checkpoints
@@ -107,6 +108,8 @@ class Checkpoints:
         self._schedule = parse_every(every)
         self._keep = keep
         self._writer: threading.Thread | None = None
+        self._written = 0
+        """The number of commits of the newest checkpoint that has been begun."""
         self._slow_noticed = self._failure_noticed = False
         self._tidied = self._is_cut = False
         # On each rank, a thread writes its part of a sharded state.
@@ -130,8 +133,13 @@ class Checkpoints:
         state = self._state
         state.extras[NEXT_DECISION] = state.commits + 2  # prevents the commit hook from also writing a checkpoint
         state.commit()
-        if found := self._decide(state, force=True):
-            self._start_writing(state, found)
+        self.write_last()
+
+    def write_last(self) -> None:
+        """Write a checkpoint of the last commit, unless there is one, and wait until it is on disk; see `save`."""
+        self.wait()
+        if self._state.commits != self._written and (found := self._decide(self._state, force=True)):
+            self._start_writing(self._state, found)
             self.wait()
 
     def wait(self, timeout: float = END_SECONDS) -> None:
@@ -239,6 +247,7 @@ class Checkpoints:
             run.notice(text, warning=True)
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
+        self._written = state.commits
         if context.rank() != 0 and self._background is None:
             return
         snapshot = state.last

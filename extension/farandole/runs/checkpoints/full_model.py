@@ -87,16 +87,16 @@ class StoredModel:
         self._reader.set_up_storage_reader(self._metadata, is_coordinator=True)
         self._keys: dict[str, str] = {}
         """The key of each tensor in the checkpoint, by its name in the model."""
+        found: dict[str, TensorStorageMetadata] = {}
         parts: set[str] = set()
         for key, entry in self._metadata.state_dict_metadata.items():
             if (match := PART_KEY.fullmatch(key)) and isinstance(entry, TensorStorageMetadata):
                 parts.add(match["part"])
-                if match["part"] == name:
-                    # Several stages of a pipeline may have the same tensor.
-                    self._keys.setdefault(match["tensor"], key)
+                # Several stages of a pipeline may have the same tensor.
+                if match["part"] == name and (tensor := match["tensor"]) not in found:
+                    found[tensor], self._keys[tensor] = entry, key
         self.parts = sorted(parts)
         """The names of all parts of the state that have tensors."""
-        found = {name: self._metadata.state_dict_metadata[key] for name, key in self._keys.items()}
         # The widest first, so that the data of each tensor begins at a multiple of its item size.
         self.entries = dict(sorted(found.items(), key=lambda item: -item[1].properties.dtype.itemsize))
         """The shape and the dtype of each tensor, by its name in the model."""

@@ -1,5 +1,6 @@
 """Checkpoints of a state that a mesh of one rank shards."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from farandole import checkpoint
 from farandole import state as make_state
 from farandole.exceptions import UsageError
+from farandole.protocol import RESTART_EXIT_CODE
 from farandole.ranks import run
 from farandole.ranks.checkpoints import files
 from farandole.ranks.metrics import reporter
@@ -150,6 +152,31 @@ def test_ranks_that_begin_again_load_only_newer_checkpoints_of_their_run(
         if expected:
             next(Path("c").glob(f"step-{expected}/*.distcp")).write_bytes(b"x")
     assert sum("is damaged and ignored" in text for text in notices) == 3
+
+
+def test_ranks_that_begin_again_for_others_write_a_checkpoint_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    client = membership.current()
+    client.begin("none")
+    state = trained(nn.Linear(4, 2))
+    checkpoint(state, every=2, folder="c")
+
+    @fd.elastic
+    def train(state: State) -> None:
+        client.pause_at_next_commit()
+        client.leave_at_commit(3)
+        while True:
+            state.step += 1
+            state.commit()
+
+    try:
+        train(state)
+    finally:
+        client.end()
+        run.current().begin("", "")
+    assert ended == [RESTART_EXIT_CODE]
+    assert sorted(path.name for path in Path("c").iterdir()) == ["step-2", "step-3"]
 
 
 def test_ranks_that_begin_again_do_not_need_the_checkpoint_that_the_run_resumed_from(

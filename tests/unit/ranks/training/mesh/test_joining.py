@@ -35,6 +35,7 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Iterator[ElasticClient]:
     run.current().begin("", "")
     yield client
     client.end()
+    run.current().begin("", "")
 
 
 def fail(error: BaseException) -> Callable[[], None]:

@@ -131,7 +131,7 @@ async def test_ranks_that_share_a_model_begin_again_without_those_that_leave():
     await until(lambda: host.notices)
     assert host.released == ["c-w2"]
     assert host.worlds == [["c-w3", "c-w4"]]
-    assert host.notices == ["1 rank left with worker c-w2; ranks 0-1 joined: continuing with 2 ranks from step 70"]
+    assert host.notices == ["ranks 0-1 joined; 1 rank left with worker c-w2: continuing with 2 ranks from step 70"]
     assert host.warnings == []
     host.finish()
     assert len(await run) == 2

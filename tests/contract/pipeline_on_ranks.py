@@ -183,7 +183,8 @@ def resumed(folder: Path) -> dict[str, Any]:
 
 def refuses_to_resume(folder: Path) -> None:
     model = cut("1F1B", split=["blocks.1", "blocks.2", "blocks.5"])
-    state = fd.state(model, step=0)
+    model, optimizer, loader = fd.prepare(model, optimizer_for("adam", model), batches())
+    state = fd.state(model, optimizer, loader, step=0)
     with pytest.raises(UsageError, match="a pipeline with other stages wrote the checkpoint"):
         fd.checkpoint(state, folder=folder / "none", resume=folder / "own")
     with pytest.raises(UsageError, match="a pipeline divides this state"):

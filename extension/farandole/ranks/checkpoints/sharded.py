@@ -34,6 +34,7 @@ from farandole.ranks.world.agreement import agreed
 from farandole.runs.checkpoints.intact import DamagedError, described
 from farandole.runs.checkpoints.trust import UntrustedError
 
+NOT_SHARED = "the ranks do not share this folder; pass the `folder` of a shared file system"
 STAGES = "stages"
 """The key of the outlines of a pipeline's parts, ordered by rank, in place of ``parts``."""
 
@@ -122,7 +123,7 @@ def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Call
 
     def find() -> None:
         if not new.is_dir():
-            raise _not_shared()
+            raise OSError(errno.ENOENT, NOT_SHARED)
 
     def describe() -> dict[str, Any]:
         return {path.name: described(path) for path in new.glob(f"__{context.rank()}_*")}
@@ -133,13 +134,9 @@ def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Call
     found = {name: one for own in _together(describe, group) for name, one in own.items()}
     if context.rank() == 0:
         if not all((new / name).is_file() for name in found):
-            raise _not_shared()
+            raise OSError(errno.ENOENT, NOT_SHARED)
         others = {path.name: described(path) for path in new.iterdir() if path.name not in found}
         files.complete(new, content, found | others)
-
-
-def _not_shared() -> OSError:
-    return OSError(errno.ENOENT, "the ranks do not share this folder; pass the `folder` of a shared file system")
 
 
 def read_newest(find: Callable[[], list[Path]], state: State) -> Content | None:

@@ -139,8 +139,8 @@ def _first_intact(checkpoints: Sequence[Path]) -> Path:
                 raise ModelError(f"{damage}; choose another one with step=..., from run.checkpoints.") from exc
             warnings.warn(f"{damage}. The model of the checkpoint before it is written.", stacklevel=4)
         else:
-            return checkpoint
-    raise AssertionError("there is no checkpoint")
+            break
+    return checkpoint
 
 
 def _stored(checkpoint: Path, name: str) -> StoredModel:

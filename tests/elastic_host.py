@@ -11,6 +11,7 @@ from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import CONNECTION_LOST, Reply
 from farandole.exceptions import RankError, WorkerStartError
+from farandole.protocol import RESTARTED
 
 TIMEOUTS = ElasticTimeouts(grace=0.05, abandon=0.05, interrupt=0.1, hung=0.3, form=5, replacement=0.2, retry=0.01)
 
@@ -27,12 +28,15 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that trains until the test ends its cell. A `deaf` rank does not notice that its world is broken."""
+    """A rank that trains until the test ends its cell.
 
-    def __init__(self, number, *, deaf=False):
+    A `deaf` rank does not notice that its world is broken. A rank that `shares` a model ends when it leaves its loop.
+    """
+
+    def __init__(self, number, *, deaf=False, shares=False):
         super().__init__(Server(f"c-w{number}"), f"kernel-{number}", slot=0)
         self.agent = None
-        self.commits, self.deaf = 7, deaf
+        self.commits, self.deaf, self.shares = 7, deaf, shares
         self.asked = []
         self.breaks = 0
         self.waits = True
@@ -87,7 +91,9 @@ class Rank(RankKernel):
             await asyncio.sleep(seconds)
         if function == "leave_at_commit":
             self.commits = int(arguments)
-        if function == "leave_at_commit" or (function == "mark_world_broken" and self._heeds()):
+        if function == "leave_at_commit" and self.shares:
+            self.mark_dead(RESTARTED)
+        elif function == "leave_at_commit" or (function == "mark_world_broken" and self._heeds()):
             self.say(failed=False)
         return self.reply("ok" if self.alive else "dead", value=self.commits)
 
@@ -127,9 +133,9 @@ class Rank(RankKernel):
 class FakeHost(ElasticHost):
     """A host that forms worlds immediately, and replaces lost ranks with the ranks in `spare`."""
 
-    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **timeouts):
+    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, shares=False, **timeouts):
         self.group = RankGroup()
-        self.ranks = [Rank(number) for number in range(size)]
+        self.ranks = [Rank(number, shares=shares) for number in range(size)]
         self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
         self.stuck = stuck
         self.worlds, self.notices, self.warnings, self.released = [], [], [], []

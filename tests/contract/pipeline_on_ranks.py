@@ -9,6 +9,8 @@ import farandole as fd
 import pytest
 import torch
 from farandole.exceptions import UsageError
+from farandole.ranks.world import collectives
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -181,7 +183,8 @@ def resumed(folder: Path) -> dict[str, Any]:
 
 def refuses_to_resume(folder: Path) -> None:
     model = cut("1F1B", split=["blocks.1", "blocks.2", "blocks.5"])
-    state = fd.state(model, step=0)
+    model, optimizer, loader = fd.prepare(model, optimizer_for("adam", model), batches())
+    state = fd.state(model, optimizer, loader, step=0)
     with pytest.raises(UsageError, match="a pipeline with other stages wrote the checkpoint"):
         fd.checkpoint(state, folder=folder / "none", resume=folder / "own")
     with pytest.raises(UsageError, match="a pipeline divides this state"):
@@ -189,6 +192,25 @@ def refuses_to_resume(folder: Path) -> None:
     state = fd.state(torch.nn.Linear(2, 2), step=0)
     with pytest.raises(UsageError, match=f"a pipeline of {fd.size()} ranks wrote .* a run without a pipeline"):
         fd.checkpoint(state, folder=folder / "none", resume=folder / "own")
+
+
+def load_weights(folder: Path) -> None:
+    """Load a model whose tied parameter the file has by one name, and check each rank's stage."""
+    whole = Model("tied").double()
+    expected = {name: value.fill_(index) for index, (name, value) in enumerate(whole.state_dict().items())}
+    expected["embedding.weight"] = expected["head.weight"]
+    stored = {name: value for name, value in expected.items() if name != "embedding.weight"}
+    if fd.rank() == 0:
+        save_file(stored, folder / "model.safetensors")
+        save_file(stored | {"other": torch.ones(1)}, folder / "other.safetensors")
+    collectives.gather_bytes(b"")  # the other ranks wait
+    model = cut("1F1B", "deferred-tied")
+    assert fd.load_weights(model, folder) == ([], [])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    with pytest.raises(UsageError, match="has 'other', and the model has not"):
+        fd.load_weights(model, folder / "other.safetensors")
+    assert fd.load_weights(model, folder / "other.safetensors", strict=False) == ([], ["other"])
 
 
 class Returns(nn.Module):
@@ -272,6 +294,7 @@ def main(folder: Path, cases: list[Case], *, refusals: bool) -> None:
     if refusals and fd.size() > 1:
         refuses()
         torch.save(resumed(folder), folder / f"resumed.{fd.rank()}.pt")
+        load_weights(folder)
     leave_world()
 
 

@@ -83,7 +83,7 @@ def test_each_rank_writes_its_part(written: tuple[Path, Mesh]) -> None:
 
 def test_the_whole_model_is_written_to_one_file(written: tuple[Path, Mesh], tmp_path: Path) -> None:
     checkpoint = written[0] / "own" / f"step-{SAVED}"
-    write_model(checkpoint, "model", tmp_path / "model.safetensors")
+    write_model([checkpoint], "model", tmp_path / "model.safetensors")
     found, expected = load_file(tmp_path / "model.safetensors"), files.read(checkpoint).state["parts"]["model"]
     assert found.keys() == expected.keys()
     assert all(torch.equal(value, expected[name]) for name, value in found.items())

@@ -73,6 +73,55 @@ def test_workers_are_added_and_removed_while_the_run_continues(cluster, tmp_path
     cluster.scale(2)
 
 
+SHARDED = """
+import time, torch, farandole as fd
+from torch import nn
+model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer, _ = fd.prepare(model, optimizer, mesh={"shard": -1})
+state = fd.state(model, optimizer, step=0)
+fd.checkpoint(state, every="1h")
+
+@fd.elastic
+def train(state):
+    while state.step < 20 or fd.size() > 1:  # until the size has changed for the last time
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).square().sum().backward()
+        optimizer.step()
+        state.step += 1
+        fd.report(size=fd.size(), step=state.step)
+        time.sleep(0.3)
+        state.commit()
+
+train(state)
+"""
+
+
+@pytest.mark.release
+def test_ranks_that_share_a_model_begin_again_in_another_size(cluster):
+    if cluster.backend != "torch":
+        pytest.skip("meshes need torch")
+
+    def scale_along(run):
+        pending = [(2, 3), (3, 1)]
+
+        def look():
+            frame = run.dataframe()
+            if pending and len(frame) and frame["size"].iloc[-1] == pending[0][0]:
+                threading.Thread(target=cluster.scale, args=[pending.pop(0)[1]]).start()
+
+        return look
+
+    run = cluster.train(SHARDED, elastic=Elastic(), watch=scale_along)
+    frame = run.dataframe().query("rank == 0").astype({"size": int, "step": int})
+    sizes = frame["size"].to_list()
+    assert [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before] == [2, 3, 1]
+    assert frame["step"].to_list() == list(range(1, len(frame) + 1))
+    assert cluster.size == 1
+    assert list(run.info.warnings) == []
+    cluster.scale(2)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_other_rank_continues_without_a_killed_one(cluster, tmp_path, rank):
     # This test has no time limit for the recovery, because `make bench` measures the recovery time.

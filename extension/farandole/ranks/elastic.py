@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole.exceptions import UsageError
-from farandole.protocol import RESTART_EXIT_CODE, is_collective_failure
 from farandole.ranks import context, run
 from farandole.ranks.metrics import reporter
 from farandole.ranks.world import membership
@@ -26,8 +23,8 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
     """Make a training loop elastic, so that it continues when ranks are lost or added.
 
     In a run with ``--elastic``, the loop is called again after each change of the world, with the state from the last
-    commit. If a mesh shards the model, all ranks run the cell again, and continue from the newest checkpoint. In other
-    runs the loop is called once.
+    commit. If a mesh shards the model, all ranks run the cell again, and continue from the newest checkpoint, which
+    they write before they make room for others. In other runs the loop is called once.
 
     - The loop must start from the epoch and step in its state.
     - A run has one elastic loop, which covers all epochs. With several, a new rank could not know which one to join.
@@ -71,7 +68,7 @@ def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
         except WorldChange:
             failed, why = member.broken, ""
         except (Exception, KeyboardInterrupt) as exc:
-            if not _caused_by_world(member, exc):
+            if not member.explains(exc):
                 raise
             failed, why = True, f"{type(exc).__name__}: {exc}"
         _roll_back(member, state, failed=failed)
@@ -79,12 +76,12 @@ def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
 
 
 def _run_sharded(member: ElasticClient, state: State, loop: Callable[[], T]) -> T:
-    """Call a loop whose state a mesh shards. If the world changes, end this process.
+    """Call a loop whose state a mesh shards. If the world changes, all ranks run the cell again.
 
-    The lost rank's shares exist only in checkpoints, and torch cannot move a sharded model to another world. The driver
-    replaces all ranks, and these run the cell again: `fd.prepare` waits for the world, and the newest checkpoint is
-    loaded here.
+    `fd.prepare` then waits for the world, and the newest checkpoint is loaded here.
     """
+    from farandole.ranks.training.mesh.joining import together
+
     if not run.current().has_checkpoints(state):
         raise UsageError(
             "an elastic run whose model a mesh shards continues from checkpoints; call fd.checkpoint(state) before the "
@@ -93,20 +90,19 @@ def _run_sharded(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
     if member.lr_rule != "none":
         raise UsageError("learning rates of a model that a mesh shards stay as they are; leave out --lr-rule")
     state.on_commit(member.at_commit)
-    run.current().catch_up(state)
-    try:
-        return loop()
-    except WorldChange:
-        pass
-    except (Exception, KeyboardInterrupt) as exc:
-        if not _caused_by_world(member, exc):
+
+    def caught_up() -> T:
+        run.current().catch_up(state)
+        # Only now is it known, because the checkpoints may be in any folder.
+        member.report_commits(state)
+        try:
+            return loop()
+        except WorldChange:
+            if not member.broken:
+                run.current().leave(state)
             raise
-    # Releases other ranks, and a thread that writes a checkpoint with a lost rank. A complete one is published first.
-    membership.abandon_world()
-    run.current().end(failed=True)
-    reporter.current().flush()
-    sys.stdout.flush()
-    os._exit(RESTART_EXIT_CODE)
+
+    return together(caught_up)
 
 
 def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
@@ -146,12 +142,6 @@ def _roll_back(member: ElasticClient, state: State, *, failed: bool) -> None:
             failed = True
         else:
             return
-
-
-def _caused_by_world(member: ElasticClient, exc: BaseException) -> bool:
-    if isinstance(exc, KeyboardInterrupt):
-        return member.interrupted
-    return member.broken or is_collective_failure(type(exc).__name__, str(exc))
 
 
 def restore_last_commit(state: State) -> None:

@@ -38,6 +38,7 @@ class CurrentRun:
         """
         self._exit_callbacks: list[Callable[[], None]] = []
         self._loaders: dict[object, Callable[[], LoadedCheckpoint | None]] = {}
+        self._savers: dict[object, Callable[[], None]] = {}
         self.overrides = overrides or {}
         self.config: dict[str, Hyperparameter] = {}
         """The hyper-parameters that the cell has given to ``fd.config`` so far."""
@@ -74,6 +75,14 @@ class CurrentRun:
     def on_catch_up(self, state: object, load: Callable[[], LoadedCheckpoint | None]) -> None:
         """Register ``load`` as the function that `catch_up` calls for this state."""
         self._loaders[state] = load
+
+    def on_leave(self, state: object, save: Callable[[], None]) -> None:
+        """Register ``save`` as the function that `leave` calls for this state."""
+        self._savers[state] = save
+
+    def leave(self, state: object) -> None:
+        """Write a checkpoint of the state's last commit, before all ranks of this world end at this commit."""
+        self._savers[state]()
 
     def has_checkpoints(self, state: object) -> bool:
         """Return whether `catch_up` can load checkpoints into this state."""

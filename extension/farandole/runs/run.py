@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.exceptions import FarandoleError, RankError, UsageError
 from farandole.hyperparameters import Hyperparameter, checked
 from farandole.protocol import Kind, Report, Status, check_usage, checked_sync, report_from_json
-from farandole.runs.checkpoints.found import Checkpoint, checkpoints_of, newest
+from farandole.runs.checkpoints.found import Checkpoint, checkpoints_of, newest_first
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
 from farandole.runs.series import RankTable, Series, drawn, text_of_any_kind
@@ -326,7 +326,8 @@ class Run:
     def save_full(self, path: str | Path, *, name: str = "model", step: int | None = None) -> Path:
         """Write a model of the newest checkpoint to one file of safetensors, and return its path.
 
-        This works for each checkpoint, also if a mesh sharded the model. One tensor at a time is in memory.
+        This works for each checkpoint, also if a mesh or a pipeline divided the model. One tensor at a time is in
+        memory. If the newest checkpoint is damaged, a warning says so, and the one before it is used.
 
         Args:
             path: the file, such as ``model.safetensors``. An earlier file is replaced.
@@ -335,12 +336,12 @@ class Run:
 
         Raises:
             UsageError: there is no such checkpoint, no such model in it, or other users may have written it.
-            ModelError: the checkpoint is damaged, or the file cannot be written.
+            ModelError: no such checkpoint is intact, or the file cannot be written.
         """
         from farandole.runs.checkpoints.full_model import write_model  # it imports torch
 
-        chosen, target = newest(self.checkpoints, self.id, step), Path(path).expanduser()
-        write_model(chosen.path, name, target)
+        found, target = newest_first(self.checkpoints, self.id, step), Path(path).expanduser()
+        write_model([one.path for one in found], name, target)
         return target
 
     def flush(self) -> None:

@@ -48,7 +48,11 @@ class ElasticAgent:
         """The monotonic time at which the agent noticed that a first rank had left its loop and was waiting."""
         self._causes: list[str] = []
         """The failures to report to the user when the next world has formed."""
+        self._left: list[RankKernel] = []
+        """The ranks that have left since the last world, because they ended when all ranks left their loops."""
         self._size = 0
+        self._awaited = 0
+        """The number of ranks that the next world waits for if they share a model."""
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
@@ -67,7 +71,7 @@ class ElasticAgent:
     async def lead(self) -> list[Reply]:
         """Supervise a cell that is already running on the members, with the same result and errors as `run`."""
         members = self.membership
-        self._size = len(members.world)
+        self._size = self._awaited = len(members.world)
         self._leaving_loops = any(kernel in members.waiting for kernel in members.world)
         self._work = asyncio.create_task(self._supervise())
         liveness = asyncio.create_task(self._liveness().run())
@@ -172,27 +176,32 @@ class ElasticAgent:
         commits = await members.call_or_kill(members.world, rank_calls.pause_at_next_commit(), seconds=timeouts.call)
         # If the answers took too long, the first rank may no longer be holding its commit. All are asked again later.
         if commits and time.monotonic() - began <= timeouts.pause:
-            self._leaving_loops = True
+            self._leaving_loops, self._awaited = True, len(self._rendezvous.next_world)
             leave = rank_calls.leave_at_commit(max(commits.values()) + 1)
             await members.call_or_kill(members.world, leave, seconds=timeouts.call)
 
     async def _recover(self) -> None:
         """Gather the surviving ranks of a broken world and form a new world."""
-        self._leaving_loops, self._first_left = False, None
+        leaving_loops, self._leaving_loops, self._first_left = self._leaving_loops, False, None
         began, members, rendezvous = time.monotonic(), self.membership, self._rendezvous
         (lost, members.lost), (failure, rendezvous.failure) = (members.lost, []), (rendezvous.failure, "")
-        self.admit_new_ranks()
+        if not leaving_loops:
+            self._awaited -= len(rendezvous.leaving)
+        if not rendezvous.leaving:  # otherwise, ranks whose workers are to be stopped would be replaced, too
+            self.admit_new_ranks()
         await members.gather(self._timeouts)
+        self._release_lost()
         # More deaths may be known by now: deaths caused by the first one, or the death that broke the connections.
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
         # If no world has formed since an earlier failure, report that failure's cause instead of the failed attempt's.
         others = [loss(lost[0])] if lost else [failure or connection_loss(members)]
-        self._causes = [*self._causes, *losses(lost)] or others
+        # Ranks that share a model end when they leave their loops, which is no failure.
+        self._causes = [*self._causes, *losses(lost)] or ([] if leaving_loops and lost else others)
         if not members.failed:
             if self._restart_policy.forming_failed:
                 await members.wait_until(lambda: rendezvous.disturbed, self._timeouts.grace)
-            await self._form(began, failed=True)
+            await self._form(began, failed=bool(self._causes))
 
     async def _form(self, began: float, *, failed: bool = False) -> None:
         """Wait until there are enough ranks, and form the next world from them.
@@ -201,7 +210,7 @@ class ElasticAgent:
         """
         members, rendezvous = self.membership, self._rendezvous
         seconds = began + self._timeouts.replacement - time.monotonic()
-        await rendezvous.wait_for_enough(self._causes, seconds, size=self._size)
+        await rendezvous.wait_for_enough(self._causes, seconds, size=self._awaited)
         if rendezvous.disturbed or members.over:
             return
         chosen = rendezvous.next_world
@@ -209,15 +218,29 @@ class ElasticAgent:
         left = [kernel for kernel in members.world if kernel not in chosen]
         news = dict(members.waiting)
         if failed:
-            self._restart_policy.note_failure(max(news[kernel]["commits"] for kernel in chosen), self._causes)
+            self._restart_policy.note_failure(self._next_commits(chosen), self._causes)
         if left:
             self._release_leaving()
         members.assign_ranks(chosen)
         formed = await rendezvous.form(chosen)
         self._restart_policy.note_attempt(formed=formed)
         if formed:
-            self._announce(Change(causes=self._causes, joined=joined, left=left, news=news))
-            self._causes = []
+            self._announce(Change(causes=self._causes, joined=joined, left=[*self._left, *left], news=news))
+            self._causes, self._left = [], []
+
+    def _next_commits(self, chosen: Sequence[RankKernel]) -> int:
+        """Return the number of commits from which the next world continues, as far as it is known."""
+        news = [self.membership.waiting[kernel] for kernel in chosen]
+        # Ranks that share a model may find their checkpoint only later. Then it is that of the last world.
+        known = self.membership.commits if any(one.get("together") for one in news) else 0
+        return max(one["commits"] for one in news) or known
+
+    def _release_lost(self) -> None:
+        """Stop the workers of leaving ranks that have ended, as ranks that share a model do."""
+        leaving = self._rendezvous.leaving
+        if leaving and not leaving & set(self.membership.world):
+            self._left += sorted(leaving, key=lambda kernel: kernel.rank)
+            self._release_leaving()
 
     def _release_leaving(self) -> None:
         """Stop tracking the ranks that leave the run, and stop their workers."""
@@ -233,7 +256,7 @@ class ElasticAgent:
             self._host.notify(
                 f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(world))}"
             )
-        self._size = len(world)
+        self._size = self._awaited = len(world)
 
     def _note_refusal(self, reply: Reply) -> None:
         self._host.notify(refusal(reply, last=self._replacer.gives_up), warning=True)

@@ -42,6 +42,8 @@ class Membership:
         """Ranks that are waiting for a world, with their reports."""
         self.formed: dict[RankKernel, dict[str, Any]] = {}
         """Ranks that have joined the current world, with their reports."""
+        self.commits = 0
+        """The number of commits from which a rank of the current world says that it has continued."""
         self.lost: list[Reply] = []
         self.failed: list[Reply] = []
         self.ended: list[Reply] = []
@@ -98,6 +100,7 @@ class Membership:
         if record.get("kind") == Kind.MEMBER:
             if record["formed"]:
                 self.waiting.pop(kernel, None)
+                self.commits = record["commits"]
             (self.formed if record["formed"] else self.waiting)[kernel] = record
             self._changed.set()
 

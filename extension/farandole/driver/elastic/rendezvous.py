@@ -55,8 +55,9 @@ class Rendezvous:
     async def wait_for_enough(self, causes: Sequence[str], seconds: float, *, size: int) -> None:
         """Wait until there are enough ranks for a world, a rank is lost or has failed, or the cell has ended.
 
-        Enough is the minimum number of ranks. If all ranks began the cell again because they share a model, it is the
-        ``size`` of the last world, but after the timeout, the minimum number is enough.
+        Enough is the minimum number of ranks. If all ranks began the cell again because they share a model, it is
+        ``size``, or all that have begun the cell if they are more, because each rank that joins later makes all of them
+        begin again. After the timeout, the minimum number is enough.
 
         Raises:
             RankDiedError: there are too few ranks after the timeout; ``causes`` says why the others were lost.
@@ -69,9 +70,11 @@ class Rendezvous:
             raise too_few(members, least, self._timeouts.replacement, causes)
 
     def _wanted(self, size: int) -> int:
-        least, waiting = self._options.min_ranks, self._membership.waiting
-        together = any(waiting[kernel].get("together") for kernel in self.next_world if kernel in waiting)
-        return max(least, self._options.room(size)) if together else least
+        least, members = self._options.min_ranks, self._membership
+        together = any(
+            members.waiting[kernel].get("together") for kernel in self.next_world if kernel in members.waiting
+        )
+        return max(least, self._options.room(max(size, len(members.all)))) if together else least
 
     async def form(self, chosen: Sequence[RankKernel]) -> bool:
         """Make ranks form a world; return False on failure, and set `failure` if no rank reports the cause."""

@@ -6,6 +6,7 @@ import errno
 import pickle
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +21,15 @@ from farandole.ranks.checkpoints.schedule import parse_every
 from farandole.ranks.metrics import reporter
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.state import State
-from farandole.ranks.world import collectives
+from farandole.ranks.training.mesh.joining import together
+from farandole.ranks.world import collectives, membership
 from farandole.runs.checkpoints.intact import DamagedError
 from farandole.runs.checkpoints.trust import UntrustedError
 
 END_SECONDS = 120.0
 """Maximum time in seconds that the end of a run waits for a checkpoint that is being written."""
+WRITER = "farandole-checkpoint"
+"""Name of the threads that write checkpoints."""
 NEXT_DECISION = "checkpoint.meet"
 """Key in the state's extras for the commit at which the ranks next decide together whether a checkpoint is due."""
 
@@ -64,17 +68,23 @@ def checkpoint(
 
     Raises:
         UsageError: an argument is wrong, there is no intact checkpoint to resume from, other users may have written
-            the checkpoint, or it is that of another pipeline.
+            the checkpoint, or it is that of another model or pipeline.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; it must be a whole number of at least 1.")
-    checkpoints = Checkpoints(state, Path(folder).expanduser() if folder else _default_folder(), every, keep)
-    current = run.current()
-    if source := Path(resume).expanduser() if resume else current.resume:
-        checkpoints.load(source)
-        current.resume = None
+    current, place = run.current(), Path(folder).expanduser() if folder else _default_folder()
+
+    def resumed() -> Checkpoints:
+        made = Checkpoints(state, place, every, keep)
+        if source := Path(resume).expanduser() if resume else current.resume:
+            made.load(source)
+            current.resume = None
+        return made
+
+    checkpoints = together(resumed) if state.is_sharded else resumed()
     state.on_commit(checkpoints.at_commit)
     current.on_catch_up(state, checkpoints.catch_up)
+    current.on_leave(state, checkpoints.write_last)
     if current.folder is not None:
         current.at_end(checkpoints.wait)
     return checkpoints
@@ -98,11 +108,13 @@ class Checkpoints:
         self._schedule = parse_every(every)
         self._keep = keep
         self._writer: threading.Thread | None = None
+        self._written = 0
+        """The number of commits of the newest checkpoint that has been begun."""
         self._slow_noticed = self._failure_noticed = False
         self._tidied = self._is_cut = False
         # On each rank, a thread writes its part of a sharded state.
-        self._group = sharded.background_group() if state.is_sharded and context.size() > 1 else None
-        self._leads = self._group is None or context.rank() == 0
+        self._background = sharded.background() if state.is_sharded and context.size() > 1 else None
+        self._leads = self._background is None or context.rank() == 0
         state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
@@ -121,8 +133,13 @@ class Checkpoints:
         state = self._state
         state.extras[NEXT_DECISION] = state.commits + 2  # prevents the commit hook from also writing a checkpoint
         state.commit()
-        if found := self._decide(state, force=True):
-            self._start_writing(state, found)
+        self.write_last()
+
+    def write_last(self) -> None:
+        """Write a checkpoint of the last commit, unless there is one, and wait until it is on disk; see `save`."""
+        self.wait()
+        if self._state.commits != self._written and (found := self._decide(self._state, force=True)):
+            self._start_writing(self._state, found)
             self.wait()
 
     def wait(self, timeout: float = END_SECONDS) -> None:
@@ -137,26 +154,29 @@ class Checkpoints:
         """Load the newest intact checkpoint from a run's folder, or from a folder of checkpoints, on all ranks.
 
         A rank that joins a resumed run later may no longer find a checkpoint there. Such a rank receives the state from
-        the other ranks instead.
+        the other ranks instead, or from this run's checkpoints if a mesh shards the state.
 
         Raises:
             UsageError: there is no intact checkpoint, or other users may have written the checkpoint.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-        alone = context.outside()
-        content = sharded.read_newest(folder, self._state) if self._state.is_sharded else _received(folder, self._state)
-        if content is None and alone:
+        if self._state.is_sharded:
+            content = sharded.read_newest(partial(files.checkpoint_paths, folder), self._state)
+        else:
+            content = _received(folder, self._state)
+        if content is not None:
+            self._resume(content, source)
+        elif context.outside():
             gone = f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks"
             run.notice(gone, warning=True)
-            return
-        if content is None:
+        elif membership.current().active and self._state.is_sharded and self._newer():
+            if context.rank() == 0:
+                gone = f"{source} no longer has an intact checkpoint; the run continues from its own"
+                run.notice(gone, warning=True)
+        else:
             raise UsageError(
                 f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
-        self._load_content(content)
-        self.resumed = content.step
-        if context.rank() == 0 and not alone:
-            run.notice(f"resumed from step {content.step}, {source.name}, written by {content.ranks} ranks")
 
     def catch_up(self) -> run.LoadedCheckpoint | None:
         """Load this run's newest intact checkpoint into a new rank, if the checkpoint is newer than the rank's state.
@@ -166,9 +186,8 @@ class Checkpoints:
         """
         if self._state.is_sharded:
             return self._catch_up_together()
-        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
-            content = _newest_intact(newer)
+            content = _newest_intact(self._newer())
         except UntrustedError as exc:
             run.notice(str(exc), warning=True)
             return None
@@ -178,12 +197,21 @@ class Checkpoints:
         return run.LoadedCheckpoint(step=content.step, ranks=content.ranks)
 
     def _catch_up_together(self) -> run.LoadedCheckpoint | None:
-        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
-        if not collectives.broadcast_bytes(b"newer" if newer else b"", root=0):
+        content = sharded.read_newest(self._newer, self._state)
+        if content is None:
             return None
-        self.load(self.folder)
-        # The number of ranks only matters for learning rates that follow it, which they do not with a mesh.
-        return run.LoadedCheckpoint(step=_step(self._state.last.state), ranks=context.size())
+        self._resume(content, self.folder)
+        return run.LoadedCheckpoint(step=content.step, ranks=content.ranks)
+
+    def _newer(self) -> list[Path]:
+        """Return this run's checkpoints that are newer than the state, newest first."""
+        return files.written_after(self.folder, reporter.current().run, self._state.commits)
+
+    def _resume(self, content: Content, source: Path) -> None:
+        self._load_content(content)
+        self.resumed = content.step
+        if context.rank() == 0 and not context.outside():
+            run.notice(f"resumed from step {content.step}, {source.name}, written by {content.ranks} ranks")
 
     def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)
@@ -219,7 +247,8 @@ class Checkpoints:
             run.notice(text, warning=True)
 
     def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
-        if context.rank() != 0 and self._group is None:
+        self._written = state.commits
+        if context.rank() != 0 and self._background is None:
             return
         snapshot = state.last
         snapshot.acquire()
@@ -239,13 +268,17 @@ class Checkpoints:
             finally:
                 snapshot.release()
 
-        self._writer = threading.Thread(target=work, name="farandole-checkpoint")
-        self._writer.start()
+        if self._background is not None:
+            self._writer = self._background.start(work, WRITER)
+        else:
+            self._writer = threading.Thread(target=work, name=WRITER)
+            self._writer.start()
 
     def _write(self, content: Content) -> None:
         try:
-            if self._group is not None:
-                sharded.write(self.folder, content, self._group, staged=self._state.is_staged, before=self._tidy)
+            if self._background is not None:
+                group, staged = self._background.group, self._state.is_staged
+                sharded.write(self.folder, content, group, staged=staged, before=self._tidy)
             else:
                 self._tidy()
                 files.write(self.folder, content)

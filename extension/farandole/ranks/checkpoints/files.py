@@ -109,7 +109,8 @@ def complete(new: Path, content: Content, files: dict[str, dict[str, Any]]) -> P
         "files": dict(sorted(files.items())),
     }
     _write_file(new / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
-    for path in (new, *new.iterdir()):
+    # Not all files that `new.iterdir()` finds, because a network file system may list those of other ranks later.
+    for path in (new, *map(new.joinpath, (*files, CHECKPOINT_MANIFEST))):
         # In some folders, new files are writable by the group, and `check_trusted` would refuse to load them.
         path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(new)
@@ -180,7 +181,7 @@ def notice_damage(path: Path, damage: DamagedError) -> None:
 
 def written_after(folder: Path, run: str, commits: int) -> list[Path]:
     """Return the checkpoints of ``run`` with more than ``commits`` commits, newest first. They may be damaged."""
-    found = [(path, _manifest(path)) for path in checkpoint_paths(folder)]
+    found = [(path, manifest(path)) for path in checkpoint_paths(folder)]
     return [path for path, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
 
 
@@ -192,6 +193,14 @@ def checkpoint_paths(folder: Path) -> list[Path]:
     aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _final_path(path).exists()]
     found = [path for path in (*folder.glob(f"{CHECKPOINT_PREFIX}*"), *aside) if path.is_dir()]
     return sorted(found, key=_age, reverse=True)
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint without verifying the files, or an empty dict if it cannot be read."""
+    try:
+        return read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
+    except (OSError, ValueError):
+        return {}
 
 
 def retain(folder: Path, keep: int) -> None:
@@ -287,17 +296,9 @@ def _publish(new: Path, path: Path) -> None:
     remove(old)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint without verifying the files, or an empty dict if it cannot be read."""
-    try:
-        return read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
-    except (OSError, ValueError):
-        return {}
-
-
 def _age(path: Path) -> tuple[float, int]:
     # Checkpoints are sorted by time before step, because the folder may also contain those of an earlier training run.
-    written = _manifest(path).get("time")
+    written = manifest(path).get("time")
     if not is_number(written) or not 0 <= written < LATEST:
         written = path.stat().st_mtime if path.exists() else 0.0
     number = _final_path(path).name.removeprefix(CHECKPOINT_PREFIX)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from farandole.ranks import context
 from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content
 from farandole.ranks.state.nested import Place, join, split
-from farandole.ranks.state.parts import unwrapped
+from farandole.ranks.state.parts import check_fits, unwrapped
 from farandole.ranks.state.shards import is_shard, is_sharded
 from farandole.ranks.state.state import State
 from farandole.ranks.training.shard import BatchPlace, place_in_world
@@ -33,17 +34,47 @@ from farandole.ranks.world.agreement import agreed
 from farandole.runs.checkpoints.intact import DamagedError, described
 from farandole.runs.checkpoints.trust import UntrustedError
 
+NOT_SHARED = "the ranks do not share this folder; pass the `folder` of a shared file system"
 STAGES = "stages"
 """The key of the outlines of a pipeline's parts, ordered by rank, in place of ``parts``."""
 
 
-def background_group() -> Any:
-    """Return a new group of all ranks for the collectives of one background thread. All ranks must call this together.
+class Background:
+    """A group of all ranks for the collectives of background threads, which run one after another.
 
-    Threads with a group in common would mix up their collectives.
+    All ranks must start the same threads in the same order.
     """
-    with world.current().connecting():
-        return dist.new_group(backend="gloo")
+
+    def __init__(self) -> None:
+        with world.current().connecting():
+            self.group = dist.new_group(backend="gloo")
+        self._last: threading.Thread | None = None
+
+    def start(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """Do some work in a new thread, after that of all earlier threads."""
+        before = self._last
+
+        def in_turn() -> None:
+            if before is not None:
+                before.join()
+            work()
+
+        self._last = threading.Thread(target=in_turn, name=name)
+        self._last.start()
+        return self._last
+
+
+_backgrounds: dict[int, Background] = {}
+"""That of the current world. A cell that runs again does not connect the ranks again."""
+
+
+def background() -> Background:
+    """Return the `Background` of the current world. All ranks must call this together."""
+    key = world.current().times_left
+    if key not in _backgrounds:
+        _backgrounds.clear()
+        _backgrounds[key] = Background()
+    return _backgrounds[key]
 
 
 def write(folder: Path, content: Content, group: Any, *, staged: bool, before: Callable[[], None]) -> None:
@@ -92,7 +123,7 @@ def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Call
 
     def find() -> None:
         if not new.is_dir():
-            raise OSError(errno.ENOENT, "the ranks do not share this folder; pass the `folder` of a shared file system")
+            raise OSError(errno.ENOENT, NOT_SHARED)
 
     def describe() -> dict[str, Any]:
         return {path.name: described(path) for path in new.glob(f"__{context.rank()}_*")}
@@ -102,26 +133,28 @@ def _write(new: Path, content: Content, group: Any, *, staged: bool, begin: Call
     files.store(new, tensors, group)
     found = {name: one for own in _together(describe, group) for name, one in own.items()}
     if context.rank() == 0:
+        if not all((new / name).is_file() for name in found):
+            raise OSError(errno.ENOENT, NOT_SHARED)
         others = {path.name: described(path) for path in new.iterdir() if path.name not in found}
         files.complete(new, content, found | others)
 
 
-def read_newest(folder: Path, state: State) -> Content | None:
-    """Return the newest intact checkpoint of a folder, with this rank's parts of its tensors; see `read`.
+def read_newest(find: Callable[[], list[Path]], state: State) -> Content | None:
+    """Return the first intact checkpoint that ``find`` returns on rank 0, with this rank's parts of it; see `read`.
 
     All ranks must call this together. Each of them verifies a share of the files. Rank 0 shows the user a notice about
     each damaged checkpoint.
 
     Raises:
-        UsageError: other users may have written the checkpoint, or it is that of another pipeline.
+        UsageError: other users may have written the checkpoint, or it is that of another model or pipeline.
     """
-    own = files.checkpoint_paths(folder) if context.rank() == 0 else []
-    for path in pickle.loads(collectives.broadcast_bytes(pickle.dumps(own), root=0)):
+    paths = find() if context.rank() == 0 else []
+    for path in pickle.loads(collectives.broadcast_bytes(pickle.dumps(paths), root=0)):
         outline = partial(files.read_outline, path, share=context.rank(), shares=context.size())
         try:
             content = agreed(outline, UntrustedError, DamagedError)
             check_stages(stages_in(content), state)
-            return agreed(partial(read, path, content, state), DamagedError)
+            return agreed(partial(read, path, content, state), UsageError, DamagedError)
         except UntrustedError as exc:
             raise UsageError(str(exc)) from exc
         except DamagedError as exc:
@@ -181,27 +214,29 @@ def read(path: Path, content: Content, state: State) -> Content:
 
     Raises:
         DamagedError: the tensors cannot be read.
-        UsageError: the checkpoint has other stages.
+        UsageError: the checkpoint has another model or other stages.
     """
     tensors: dict[str, torch.Tensor] = {}
     outline = dict(content.state)
     if stages := outline.pop(STAGES, None):
         outline["parts"] = stages[context.rank()]
         _check_same_stages(outline["parts"], state)
-    _add_parts(outline.get("parts", {}), state, tensors)
+    # Checked before reading, because all ranks would read tensors that do not fit as a whole.
+    check_fits(state.parts, outline["parts"])
+    _add_parts(outline["parts"], state, tensors)
     whole = join(outline, tensors)
     files.restore(path, tensors)
     return replace(content, state=whole)
 
 
 def _check_same_stages(stored: dict[str, Any], state: State) -> None:
-    """Raise UsageError on all ranks if the stage of one rank has other parameters or buffers than those stored."""
+    """Check that the stage of this rank has the parameters and buffers that are stored. Raise UsageError otherwise."""
     same = all(
         _shapes(stored.get(name, {})) == _shapes(part.state_dict())
         for name, part in state.parts.items()
         if isinstance(part, torch.nn.Module)
     )
-    if not all(collectives.gather_bytes(b"same" if same else b"")):
+    if not same:
         raise UsageError(
             "fd.checkpoint: a pipeline with other stages wrote the checkpoint; continue with the same split and model."
         )
@@ -212,23 +247,27 @@ def _shapes(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_parts(outline: dict[str, Any], state: State, tensors: dict[str, torch.Tensor]) -> None:
-    """Add an empty tensor for each place of a parameter, or of an optimizer's state of one, that a mesh shards."""
+    """Add an empty tensor for each place of a tensor that a mesh shards, or of an optimizer's state of one."""
     for name, wrapped in state.parts.items():
         part = unwrapped(wrapped)
-        stored = outline.get(name, {})
         if isinstance(part, torch.optim.Optimizer):
+            # A new optimizer has no state yet.
             parameters = [parameter for group in part.param_groups for parameter in group["params"]]
-            for index, values in stored.get("state", {}).items():
-                for place in values.values():
-                    _add(place, parameters[index] if index < len(parameters) else None, tensors)
-        elif isinstance(part, torch.nn.Module):
-            for key, value in part.state_dict().items():
-                _add(stored.get(key), value, tensors)
+            for index, values in outline[name]["state"].items():
+                _add(values, dict.fromkeys(values, parameters[index]), tensors)
+        else:
+            _add(outline[name], part.state_dict(), tensors)
 
 
-def _add(place: Any, like: Any, tensors: dict[str, torch.Tensor]) -> None:
-    if isinstance(place, Place) and isinstance(like, torch.Tensor) and is_shard(like) and place.shape == like.shape:
-        tensors[place.key] = torch.empty_like(like, dtype=place.dtype, requires_grad=False)
+def _add(stored: Any, own: Any, tensors: dict[str, torch.Tensor]) -> None:
+    if isinstance(stored, dict) and isinstance(own, dict):
+        for name, value in stored.items():
+            _add(value, own.get(name), tensors)
+    elif type(stored) in {list, tuple} and type(own) is type(stored):
+        for value, like in zip(stored, own, strict=False):
+            _add(value, like, tensors)
+    elif isinstance(stored, Place) and is_shard(own) and stored.shape == own.shape:
+        tensors[stored.key] = torch.empty_like(own, dtype=stored.dtype, requires_grad=False)
 
 
 def _together(work: Callable[[], Any] | None, group: Any) -> list[Any]:

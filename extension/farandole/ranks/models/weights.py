@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import pickle
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,10 @@ from torch import nn
 
 from farandole.exceptions import UsageError
 from farandole.ranks.state.parts import unwrapped
-from farandole.ranks.state.shards import is_shard, is_sharded
+from farandole.ranks.state.shards import is_shard, is_sharded, is_staged
 from farandole.ranks.training.mesh.deferred import LaterValues, load_later
+from farandole.ranks.training.pipeline.model import Pipeline
+from farandole.ranks.world import collectives
 from farandole.ranks.world.agreement import agreed
 from farandole.reading import check_parents, parse_json, reason
 
@@ -27,10 +30,10 @@ MOST_NAMES = 3
 
 
 def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> tuple[list[str], list[str]]:
-    """Load the parameters and buffers of a model from safetensors, also into a model that a mesh shards.
+    """Load the parameters and buffers of a model from safetensors, also into a model that a mesh or a pipeline divides.
 
-    Each rank reads only its parts of the tensors, which get the dtypes of the model. If a mesh shards the model, all
-    ranks must call this together, after :func:`farandole.prepare`. A model that was made with
+    Each rank reads only its parts of the tensors, which get the dtypes of the model. If a mesh or a pipeline divides
+    the model, all ranks must call this together, after :func:`farandole.prepare`. A model that was made with
     :func:`farandole.deferred` can also be loaded before: it then gets the values together with its memory.
 
     Args:
@@ -42,22 +45,23 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
 
     Returns:
         tuple: the names of the model's tensors that the files lack, and the names of the files' tensors that the model
-        lacks, two lists as from ``safetensors.torch.load_model``. Both are empty if ``strict``.
+        lacks, two lists as from ``safetensors.torch.load_model``. Both are empty if ``strict``. With a pipeline, the
+        first list has only tensors of this rank's stage.
 
     Raises:
-        UsageError: a file cannot be read, or a tensor is missing or unexpected or has another shape. If a mesh shards
-            the model, or if it has no memory yet, all ranks raise it. The model is then unchanged.
+        UsageError: a file cannot be read, or a tensor is missing or unexpected or has another shape. If a mesh or a
+            pipeline divides the model, or if it has no memory yet, all ranks raise it. The model is then unchanged.
 
     Source: https://huggingface.co/docs/safetensors/index#format
     """
     own = unwrapped(model)
     if not isinstance(own, nn.Module):
         raise UsageError(f"fd.load_weights loads into a torch.nn.Module, not a {type(model).__name__}.")
-    source = Path(path).expanduser()
+    source, everywhere = Path(path).expanduser(), _names_on_all_ranks(own)
     with ExitStack() as files:
 
         def match() -> _Matched:
-            return _matched(own, source, _opened(source, files), strict=strict)
+            return _matched(own, source, _opened(source, files), everywhere, strict=strict)
 
         if any(tensor.is_meta for tensor in (*own.parameters(), *own.buffers())):
             found = agreed(match, UsageError)
@@ -74,15 +78,28 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
 class _Matched:
     """Tensors of a model, each with the file that has its values, and the names that only one side has.
 
-    ``names`` contains all names of these tensors in the model, each with the name in the files.
+    Args:
+        targets: the tensors that this rank has, by name.
+        stored: the files, by the names of their tensors.
+        everywhere: the names of the tensors that the ranks have together.
+        shared: the names of each parameter that several ranks have.
     """
 
-    def __init__(self, targets: dict[str, torch.Tensor], stored: dict[str, Any]) -> None:
-        self.pairs = [(target, stored[name], name) for name, target in targets.items() if name in stored]
-        loaded = {id(target): name for target, _, name in self.pairs}
+    def __init__(
+        self,
+        targets: dict[str, torch.Tensor],
+        stored: dict[str, Any],
+        everywhere: set[str],
+        shared: Iterable[Collection[str]],
+    ) -> None:
+        others = {name: names for names in shared for name in names}
+        found = {name: next((one for one in (name, *others.get(name, ())) if one in stored), None) for name in targets}
+        self.pairs = [(target, stored[one], one) for name, target in targets.items() if (one := found[name])]
+        loaded = {id(target): one for target, _, one in self.pairs}
         self.names = {name: loaded[id(target)] for name, target in targets.items() if id(target) in loaded}
+        """The names of all loaded tensors in the model, each with the name in the files."""
         self.missing = [name for name in targets if name not in self.names]
-        self.unexpected = [name for name in stored if name not in targets]
+        self.unexpected = [name for name in stored if name not in everywhere]
 
     def copy(self) -> None:
         """Copy the stored values into the model."""
@@ -103,11 +120,23 @@ def _load(source: Path, model: nn.Module, names: Mapping[str, str]) -> None:
         agreed(copy, UsageError)
 
 
-def _matched(model: nn.Module, source: Path, stored: dict[str, Any], *, strict: bool) -> _Matched:
+def _names_on_all_ranks(model: nn.Module) -> set[str]:
+    """Return the names of the tensors that the ranks have together. With a pipeline, each rank has others."""
+    own = set(_tensors(model))
+    if not is_staged(model):
+        return own
+    return set().union(*map(pickle.loads, collectives.gather_bytes(pickle.dumps(own))))
+
+
+def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     # With `keep_vars`, a parameter that the model has by several names is one object.
     state = model.state_dict(keep_vars=True)
-    targets = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
-    found = _Matched(targets, stored)
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def _matched(model: nn.Module, source: Path, stored: dict[str, Any], everywhere: set[str], *, strict: bool) -> _Matched:
+    targets = _tensors(model)
+    found = _Matched(targets, stored, everywhere, model.shared if isinstance(model, Pipeline) else ())
     if strict and (found.missing or found.unexpected):
         faults = [f"has no {_listed(found.missing)}"] if found.missing else []
         faults += [f"has {_listed(found.unexpected)}, and the model has not"] if found.unexpected else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -101,14 +101,66 @@ def load(name: str, part: Any, state: Any) -> None:
     except (RuntimeError, ValueError) as exc:
         if not isinstance(own, nn.Module | torch.optim.Optimizer):
             raise
-        why = textwrap.shorten(str(exc), LONGEST_REASON).rstrip(".")
-        raise UsageError(
-            f"The state to load has another {name}: {why}; create the same {name} as the run that saved it, or leave "
-            "out --resume."
-        ) from exc
+        raise _another(name, str(exc)) from exc
     for group, foreach in zip(_groups(own), loops, strict=True):
         if "foreach" in group:
             group["foreach"] = foreach
+
+
+def check_fits(own: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Check that the states ``found`` are those of the parts ``own``, before their tensors are read.
+
+    In ``found``, anything with a shape may stand for a tensor. `load` checks what this function does not. Raises
+    UsageError if there are other parts, or if a model or an optimizer is another one.
+    """
+    check_names(set(own), set(found))
+    for name, wrapped in own.items():
+        part = unwrapped(wrapped)
+        if isinstance(part, nn.Module) and (why := _difference(part.state_dict(), found[name])):
+            raise _another(name, why)
+        if isinstance(part, torch.optim.Optimizer):
+            before, now = _sizes(found[name]["param_groups"]), _sizes(part.param_groups)
+            if before != now:
+                raise _another(name, f"its groups have {before} parameters, and those of the new one have {now}")
+
+
+def check_names(own: set[str], found: set[str]) -> None:
+    """Check that the state to load has the parts with the names ``own`` and no others. Raise UsageError otherwise."""
+    if missing := own - found:
+        lacking = listed(missing)
+        raise UsageError(
+            f"The state to load has no {lacking}; it has {listed(found)}. Leave {lacking} out of fd.state."
+        )
+    if left := found - own:
+        raise UsageError(f"The state to load also has {listed(left)}; give fd.state the parts that were saved.")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the names for a message."""
+    return ", ".join(map(repr, sorted(names))) or "nothing"
+
+
+def _difference(own: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    for name, value in found.items():
+        if name not in own:
+            return f"it also has {name!r}"
+        before, now = getattr(value, "shape", None), getattr(own[name], "shape", None)
+        if before is not None and now is not None and before != now:
+            return f"its {name!r} has the shape {list(before)}, and that of the new one has {list(now)}"
+    return ""
+
+
+def _sizes(groups: Iterable[dict[str, Any]]) -> list[int]:
+    return [len(group["params"]) for group in groups]
+
+
+def _another(name: str, why: str) -> UsageError:
+    """Return the error for the state of another model or optimizer."""
+    why = textwrap.shorten(why, LONGEST_REASON).rstrip(".")
+    return UsageError(
+        f"The state to load has another {name}: {why}; create the same {name} as the run that saved it, or leave out "
+        "--resume."
+    )
 
 
 def _groups(part: Any) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ class Shard:
     """This rank's part of a tensor, on the CPU, and where the part belongs."""
 
     local: torch.Tensor
+    device: torch.device
     shape: torch.Size
     stride: tuple[int, ...]
     mesh: DeviceMesh
@@ -34,27 +35,25 @@ class Shard:
     @classmethod
     def of(cls, tensor: DTensor, copied: Callable[[torch.Tensor], torch.Tensor]) -> Shard:
         """Return this rank's part of ``tensor``, which ``copied`` has copied to the CPU."""
-        local = copied(tensor.to_local().detach())
-        return cls(local, tensor.shape, tensor.stride(), tensor.device_mesh, tensor.placements)
+        own = tensor.to_local().detach()
+        return cls(copied(own), own.device, tensor.shape, tensor.stride(), tensor.device_mesh, tensor.placements)
 
     def restored(self) -> DTensor:
-        """Return the tensor with a copy of this part, on the mesh's devices."""
-        from torch.distributed.tensor import DTensor
-
-        local = self.local.to(self.mesh.device_type, copy=True)
-        return DTensor.from_local(
-            local, self.mesh, self.placements, run_check=False, shape=self.shape, stride=self.stride
-        )
+        """Return the tensor with a copy of this part, on the device from which the part was copied."""
+        return self._with(self.local.to(self.device, copy=True))
 
     def stored(self) -> DTensor:
         """Return the tensor with this part itself, which stays on the CPU, as it is written to disk."""
+        return self._with(self.local)
+
+    def _with(self, local: torch.Tensor) -> DTensor:
         from torch.distributed.tensor import DTensor
         from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-        # `DTensor.from_local` would copy the part to the GPU.
+        # `DTensor.from_local` would copy the part to the GPU, for which it may be too large if it is offloaded.
         meta = TensorMeta(self.shape, self.stride, self.dtype)
         spec = DTensorSpec(self.mesh, tuple(self.placements), tensor_meta=meta)
-        return DTensor(self.local, spec, requires_grad=False)  # type: ignore[no-untyped-call]
+        return DTensor(local, spec, requires_grad=False)  # type: ignore[no-untyped-call]
 
 
 def is_shard(tensor: Any) -> TypeGuard[DTensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from farandole.exceptions import UsageError
 from farandole.ranks import context, rng
 from farandole.ranks.state.nested import broadcast_state
-from farandole.ranks.state.parts import is_part, load, named, unwrapped
+from farandole.ranks.state.parts import check_names, is_part, listed, load, named, unwrapped
 from farandole.ranks.state.shards import is_sharded, is_staged
 from farandole.ranks.state.snapshot import Snapshot, Snapshots, loadable
 
@@ -125,7 +125,7 @@ class State:
         Raises:
             UsageError: the state has different parts, or is that of another model. The message names them.
         """
-        _check_parts(set(self._parts), set(state["parts"]))
+        check_names(set(self._parts), set(state["parts"]))
         for name, part in self._parts.items():
             load(name, part, state["parts"][name])
         self._values |= {name: _where_it_was(self._values.get(name), new) for name, new in state["values"].items()}
@@ -154,7 +154,7 @@ class State:
         for found in (self.__dict__.get("_values", {}), self.__dict__.get("_parts", {})):
             if name in found:
                 return found[name]
-        raise AttributeError(f"This state has no {name!r}; it has {_list({*self._parts, *self._values})}.")
+        raise AttributeError(f"This state has no {name!r}; it has {listed({*self._parts, *self._values})}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Replace the value or the part with this name."""
@@ -171,7 +171,7 @@ class State:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r:.40}" for name, value in self._values.items())
-        return f"<State of {_list(self._parts)}; {values}; {self._commits} commits>"
+        return f"<State of {listed(self._parts)}; {values}; {self._commits} commits>"
 
 
 def _check_name(name: str) -> None:
@@ -179,18 +179,6 @@ def _check_name(name: str) -> None:
         raise UsageError(f"fd.state: {name!r} is a reserved name; choose another.")
 
 
-def _check_parts(own: set[str], found: set[str]) -> None:
-    if missing := own - found:
-        lacking = _list(missing)
-        raise UsageError(f"The state to load has no {lacking}; it has {_list(found)}. Leave {lacking} out of fd.state.")
-    if left := found - own:
-        raise UsageError(f"The state to load also has {_list(left)}; give fd.state the parts that were saved.")
-
-
 def _where_it_was(old: Any, new: Any) -> Any:
     # Copies and checkpoints are on the CPU. Parts move their own tensors to the right device, but values do not.
     return new.to(old.device) if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) else new
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "nothing"

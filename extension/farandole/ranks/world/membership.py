@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from farandole.exceptions import DeadlineError, UsageError
-from farandole.protocol import Kind
+from farandole.protocol import Kind, is_collective_failure
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
 from farandole.ranks.world import launcher, libraries, world
@@ -82,6 +82,12 @@ class ElasticClient:
     def interrupted(self) -> bool:
         """True if the next interrupt comes from the driver, not from the user."""
         return self._interrupted
+
+    def explains(self, exc: BaseException) -> bool:
+        """Return whether an exception in the cell comes from a change of the world, not from the cell or the user."""
+        if isinstance(exc, KeyboardInterrupt):
+            return self.interrupted
+        return self.broken or is_collective_failure(type(exc).__name__, str(exc))
 
     @property
     def waits(self) -> bool:
@@ -184,6 +190,10 @@ class ElasticClient:
             abandon_world()
         with self._changed:
             self._reset()
+        self.report_commits(state)
+
+    def report_commits(self, state: Progress) -> None:
+        """Report from how many commits this rank continues in the world that has formed."""
         reporter.send(_member_message(state, formed=True))
 
     def _announced_world(self, message: dict[str, Any], seconds: float) -> dict[str, str] | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.exceptions import DeadlineError
 from farandole.ranks import context
 from farandole.ranks.world import libraries, process_group
+from farandole.ranks.world.interrupts import deferred_interrupts
 from farandole.ranks.world.sockets import OpenedSockets
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class World(ABC):
     @contextmanager
     def connecting(self) -> Iterator[None]:
         """Hold the lock while further groups of this world's ranks connect. Their connections end with the world."""
-        with self._locked(), self._sockets.track_more():
+        with deferred_interrupts(), self._locked(), self._sockets.track_more():
             yield
 
     @contextmanager

@@ -33,8 +33,8 @@ def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
     return tuple(sorted(found.values(), key=lambda checkpoint: (checkpoint.time, checkpoint.step)))
 
 
-def newest(checkpoints: Sequence[Checkpoint], run_id: str, step: int | None = None) -> Checkpoint:
-    """Return the newest of a run's checkpoints, or the one of a step.
+def newest_first(checkpoints: Sequence[Checkpoint], run_id: str, step: int | None = None) -> list[Checkpoint]:
+    """Return a run's checkpoints, newest first, or only the one of a step.
 
     Raises UsageError if there is none.
     """
@@ -46,7 +46,7 @@ def newest(checkpoints: Sequence[Checkpoint], run_id: str, step: int | None = No
     if not found:
         steps = ", ".join(str(one.step) for one in checkpoints)
         raise UsageError(f"run {run_id} has no checkpoint of step {step}; it has those of the steps {steps}.")
-    return found[-1]
+    return found[::-1]
 
 
 def _read(place: Path) -> Checkpoint | None:

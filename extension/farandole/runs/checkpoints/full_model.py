@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import struct
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from farandole.reading import open_new
 from farandole.runs.checkpoints.intact import DamagedError, verified
 from farandole.runs.checkpoints.trust import UntrustedError, check_trusted
 
+PART_KEY = re.compile(r"(stages/\d+/)?parts/(?P<part>[^/]+)/(?P<tensor>.+)")
+"""The key of a tensor of a part. With a pipeline, each rank has the parts of its stages."""
 METADATA = ".metadata"
 """The index of the tensors, from torch.distributed.checkpoint. A checkpoint without tensors has none."""
 DTYPES = {
@@ -44,23 +49,23 @@ ALIGNMENT = 8
 """The data begins at a multiple of this number of bytes, so that readers can map it into memory."""
 
 
-def write_model(checkpoint: Path, name: str, path: Path) -> None:
-    """Write the model ``name`` of a checkpoint to the file ``path``.
+def write_model(checkpoints: Sequence[Path], name: str, path: Path) -> None:
+    """Write the model ``name`` of the first intact one of some checkpoints to the file ``path``.
 
     The library safetensors writes only models that are in memory as a whole.
 
     Raises:
         UsageError: other users may have written the checkpoint, or it has no such model, or the format has no such
             dtype.
-        ModelError: the checkpoint is damaged, or the file cannot be written.
+        ModelError: no checkpoint is intact, or the file cannot be written.
     """
-    tensors = _stored(checkpoint, name)
+    stored, path = _stored(_first_intact(checkpoints), name), path.absolute()
     new = path.with_name(f".{path.name}.new")
     try:
         with io.BufferedWriter(open_new(new)) as file:
-            file.write(_header(tensors.entries))
-            for key in tensors.entries:
-                file.write(_bytes(tensors.read(key)))
+            file.write(_header(stored.entries))
+            for key in stored.entries:
+                file.write(_bytes(stored.read(key)))
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
@@ -75,44 +80,71 @@ class StoredModel:
     """The tensors of a model in a checkpoint. They are read one at a time."""
 
     def __init__(self, checkpoint: Path, name: str) -> None:
-        self._prefix = f"parts/{name}/"
+        self._checkpoint = checkpoint
         self._reader = FileSystemReader(checkpoint)
-        self._metadata = self._reader.read_metadata()
+        with _reading(checkpoint):
+            self._metadata = self._reader.read_metadata()
         self._reader.set_up_storage_reader(self._metadata, is_coordinator=True)
-        every = self._metadata.state_dict_metadata
-        found = {
-            key.removeprefix(self._prefix): entry
-            for key, entry in every.items()
-            if key.startswith(self._prefix) and isinstance(entry, TensorStorageMetadata)
-        }
+        self._keys: dict[str, str] = {}
+        """The key of each tensor in the checkpoint, by its name in the model."""
+        found: dict[str, TensorStorageMetadata] = {}
+        parts: set[str] = set()
+        for key, entry in self._metadata.state_dict_metadata.items():
+            if (match := PART_KEY.fullmatch(key)) and isinstance(entry, TensorStorageMetadata):
+                parts.add(match["part"])
+                # Several stages of a pipeline may have the same tensor.
+                if match["part"] == name and (tensor := match["tensor"]) not in found:
+                    found[tensor], self._keys[tensor] = entry, key
+        self.parts = sorted(parts)
+        """The names of all parts of the state that have tensors."""
         # The widest first, so that the data of each tensor begins at a multiple of its item size.
         self.entries = dict(sorted(found.items(), key=lambda item: -item[1].properties.dtype.itemsize))
         """The shape and the dtype of each tensor, by its name in the model."""
-        self.parts = sorted({key.split("/")[1] for key in every if key.startswith("parts/")})
-        """The names of all parts of the state that have tensors."""
 
-    def read(self, key: str) -> torch.Tensor:
+    def read(self, name: str) -> torch.Tensor:
         """Return a whole tensor."""
-        entry = self.entries[key]
+        entry = self.entries[name]
         found = torch.empty(entry.size, dtype=entry.properties.dtype)
         planner = DefaultLoadPlanner()
-        planner.set_up_planner({f"{self._prefix}{key}": found}, self._metadata, is_coordinator=True)
-        self._reader.read_data(planner.create_local_plan(), planner).wait()
+        planner.set_up_planner({self._keys[name]: found}, self._metadata, is_coordinator=True)
+        with _reading(self._checkpoint):
+            self._reader.read_data(planner.create_local_plan(), planner).wait()
         return found
 
 
-def _stored(checkpoint: Path, name: str) -> StoredModel:
+@contextmanager
+def _reading(checkpoint: Path) -> Iterator[None]:
+    """Raise ModelError if a checkpoint cannot be read, which its run may delete meanwhile."""
     try:
-        # Checked before reading, because the index of the tensors is a pickle.
-        check_trusted(checkpoint)
-        manifest = verified(checkpoint)
-    except UntrustedError as exc:
-        raise UsageError(str(exc)) from exc
-    except (DamagedError, OSError) as exc:
+        yield
+    except OSError as exc:
         raise ModelError(
-            f"the checkpoint {checkpoint} is damaged: {exc}; choose another one with step=..., from run.checkpoints."
+            f"the checkpoint {checkpoint} can no longer be read: {exc.strerror or exc}; if its run has deleted it "
+            "meanwhile, call this again for a newer one."
         ) from exc
-    found = StoredModel(checkpoint, name) if METADATA in manifest["files"] else None
+
+
+def _first_intact(checkpoints: Sequence[Path]) -> Path:
+    """Return the first intact checkpoint. Warn about each damaged one before it."""
+    for number, checkpoint in enumerate(checkpoints, 1):
+        try:
+            # Checked before reading, because the index of the tensors is a pickle.
+            check_trusted(checkpoint)
+            verified(checkpoint)
+        except UntrustedError as exc:
+            raise UsageError(str(exc)) from exc
+        except (DamagedError, OSError) as exc:
+            damage = f"the checkpoint {checkpoint} is damaged: {exc}"
+            if number == len(checkpoints):
+                raise ModelError(f"{damage}; choose another one with step=..., from run.checkpoints.") from exc
+            warnings.warn(f"{damage}. The model of the checkpoint before it is written.", stacklevel=4)
+        else:
+            break
+    return checkpoint
+
+
+def _stored(checkpoint: Path, name: str) -> StoredModel:
+    found = StoredModel(checkpoint, name) if (checkpoint / METADATA).exists() else None
     if found is None or not found.entries:
         parts = ", ".join(map(repr, found.parts)) if found is not None else "nothing with tensors"
         raise UsageError(

@@ -119,6 +119,79 @@ async def test_ranks_that_share_a_model_wait_for_each_other():
     assert len(await run) == 2
 
 
+async def test_ranks_that_share_a_model_begin_again_without_those_that_leave():
+    host = FakeHost(3, Elastic(), shares=True, spare=[Rank(3, shares=True), Rank(4, shares=True)], replacement=60)
+    leaving, new = host.ranks[2], list(host.spare)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    host.agent.remove([leaving])
+    await until(lambda: len(host.agent.membership.joining) == 2)
+    for rank in new:
+        rank.say(together=True)
+    await until(lambda: host.notices)
+    assert host.released == ["c-w2"]
+    assert host.worlds == [["c-w3", "c-w4"]]
+    assert host.notices == ["ranks 0-1 joined; 1 rank left with worker c-w2: continuing with 2 ranks from step 70"]
+    assert host.warnings == []
+    host.finish()
+    assert len(await run) == 2
+
+
+async def test_ranks_that_share_a_model_begin_again_only_once_for_one_that_joins():
+    host = FakeHost(2, Elastic(), shares=True, spare=[Rank(9, shares=True)], replacement=60)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    host.agent.admit_new_ranks()
+    await until(lambda: host.agent.membership.joining)
+    host.spare = [Rank(3, shares=True), Rank(4, shares=True)]
+    first, second = host.spare
+    host.agent.membership.joining[0].say(together=True)
+    await until(lambda: len(host.agent.membership.joining) == 3)
+    first.say(together=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await until(lambda: host.worlds)
+    second.say(together=True)
+    await until(lambda: host.notices)
+    assert host.worlds == [["c-w9", "c-w3", "c-w4"]]
+    assert host.notices == ["ranks 0-2 joined: continuing with 3 ranks from step 70"]
+    host.finish()
+    assert len(await run) == 3
+
+
+async def test_ranks_that_share_a_model_may_begin_again_often_for_others_that_join():
+    host = FakeHost(1, Elastic(), shares=True)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    for number in range(1, 5):
+        news, host.spare = len(host.notices), [Rank(number, shares=True)]
+        host.agent.admit_new_ranks()
+        await until(lambda: host.agent.membership.joining)
+        host.agent.membership.joining[0].say(together=True)
+        await until(lambda news=news: len(host.notices) > news)
+    assert host.notices[-1] == "rank 0 joined: continuing with 1 rank from step 70"
+    assert host.warnings == []
+    host.finish()
+    assert len(await run) == 1
+
+
+async def test_ranks_that_share_a_model_may_know_only_later_from_where_they_continue():
+    host = FakeHost(1, Elastic(), shares=True)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    for number in range(1, 6):
+        news, host.spare = len(host.notices), [Rank(number, shares=True)]
+        host.agent.membership.world[0].mark_dead("killed")
+        await until(lambda: host.agent.membership.joining)
+        [new] = host.agent.membership.joining
+        new.commits = 0
+        new.say(together=True)
+        await until(lambda news=news: len(host.notices) > news)
+        new.say(formed=True, commits=5 * number)
+    host.finish()
+    assert len(await run) == 1
+
+
 async def test_fewer_ranks_that_share_a_model_continue_after_a_while():
     host = FakeHost(2, Elastic(), spare=[Rank(2), Rank(3)])
     run = host.run()

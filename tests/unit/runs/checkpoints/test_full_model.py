@@ -1,16 +1,20 @@
 """`Run.save_full` writes a model of a checkpoint to one file of safetensors, without the whole model in memory."""
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from farandole import checkpoint
 from farandole import state as make_state
 from farandole.exceptions import ModelError, UsageError
+from farandole.ranks.checkpoints import files
+from farandole.runs.checkpoints import full_model
 from farandole.runs.checkpoints.full_model import DTYPES
+from farandole.runs.checkpoints.intact import described
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 from safetensors import safe_open
@@ -107,21 +111,66 @@ def _open_to_others(step: Path) -> None:
     step.chmod(0o777)
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "says"),
-    [
-        (_damage, ModelError, r"step-2 is damaged: .*distcp has changed .*; choose another one with step="),
-        (_open_to_others, UsageError, "is not loaded, because other users may have written it"),
-    ],
-)
-def test_a_bad_checkpoint_is_refused(
-    run: Run, tmp_path: Path, change: Callable[[Path], None], kind: type[Exception], says: str
-) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_written(run: Run, tmp_path: Path) -> None:
+    model, path = nn.Linear(2, 2), tmp_path / "model"
+    train(run, model)
+    _damage(run.folder / "checkpoints" / "step-2")
+    with pytest.warns(
+        UserWarning, match=r"step-2 is damaged: .*distcp has changed .*\. The model of the checkpoint befo"
+    ):
+        run.save_full(path)
+    assert torch.equal(load_file(path)["weight"], model.weight)
+    with pytest.raises(ModelError, match=r"step-2 is damaged: .*distcp has changed .*; choose another one with step="):
+        run.save_full(path, step=2)
+    _damage(run.folder / "checkpoints" / "step-1")
+    with (
+        pytest.warns(UserWarning, match="step-2 is damaged"),
+        pytest.raises(ModelError, match=r"step-1 is damaged: .*; choose another one with step="),
+    ):
+        run.save_full(path)
+
+
+def test_a_checkpoint_that_others_may_have_written_is_refused(run: Run, tmp_path: Path) -> None:
     train(run, nn.Linear(2, 2))
-    change(run.folder / "checkpoints" / "step-2")
-    with pytest.raises(kind, match=says):
+    _open_to_others(run.folder / "checkpoints" / "step-2")
+    with pytest.raises(UsageError, match="is not loaded, because other users may have written it"):
         run.save_full(tmp_path / "model")
     run.save_full(tmp_path / "model", step=1)
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(run, nn.Linear(2, 2))
+    write = full_model._header
+
+    def delete(entries: Any) -> bytes:
+        shutil.rmtree(run.folder / "checkpoints")
+        return write(entries)
+
+    monkeypatch.setattr(full_model, "_header", delete)
+    with pytest.raises(ModelError, match=r"step-2 can no longer be read: No such file .*; if its run has deleted it"):
+        run.save_full(tmp_path / "model")
+    assert not list(tmp_path.glob("*model*"))
+
+
+def test_the_stages_of_a_pipeline_make_one_model(run: Run, tmp_path: Path) -> None:
+    model = nn.ModuleDict({"tied": nn.Linear(2, 2), "head": nn.Linear(2, 1)})
+    values = {name: value.detach() for name, value in model.state_dict().items()}
+    tensors = {f"stages/0/parts/model/{name}": value for name, value in values.items() if "tied" in name}
+    tensors |= {f"stages/1/parts/model/{name}": value for name, value in values.items()}
+    tensors |= {"stages/1/parts/optimizer/state/0/step": torch.tensor(1.0)}
+    content = files.Content(step=3, state={"stages": []}, rngs=[{}], seed=0)
+    new = files.begin(run.folder / "checkpoints", 3)
+    files.write_outline(new, content, content.state)
+    files.store(new, tensors)
+    files.complete(new, content, {path.name: described(path) for path in new.iterdir()})
+    run.save_full(tmp_path / "model")
+    found = load_file(tmp_path / "model")
+    assert found.keys() == values.keys()
+    assert all(torch.equal(found[name], value) for name, value in values.items())
+    with pytest.raises(UsageError, match="has no model 'ema'; it has 'model', 'optimizer'"):
+        run.save_full(tmp_path / "model", name="ema")
 
 
 def test_an_earlier_file_stays_if_the_new_one_cannot_be_written(run: Run, tmp_path: Path) -> None:
@@ -143,9 +192,9 @@ def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 small, large, target = map(Path, sys.argv[1:])
-write_model(small, "model", target)
+write_model([small], "model", target)
 before = most()
-write_model(large, "model", target)
+write_model([large], "model", target)
 print(most() - before)
 """
 

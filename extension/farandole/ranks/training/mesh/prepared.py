@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context
 from farandole.ranks.training import iterable, memory
 from farandole.ranks.training.mesh import fit
-from farandole.ranks.training.mesh.joining import join_world
+from farandole.ranks.training.mesh.joining import join_world, together
 from farandole.ranks.training.mesh.shape import current, parsed
 from farandole.ranks.training.mesh.sharding import Sharding, distribute
 from farandole.ranks.training.mesh.traffic import sent_bytes
@@ -47,7 +48,7 @@ def prepare(
         if not (how["offload"] and context.device().type == "cuda"):
             fit.announcer().prepare(model, optimizer, shape, how["wrap"])
         memory.return_freed_memory()
-        model, optimizer = distribute(model, optimizer, Sharding(shape=shape, **how))
+        model, optimizer = together(partial(distribute, model, optimizer, Sharding(shape=shape, **how)))
         weight = output_weight(model) if optimizer is not None else None
         current().set(shape.place)
         memory.follow(model, optimizer, sent_bytes(model, shape, how["precision"]))

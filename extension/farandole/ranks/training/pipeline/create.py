@@ -99,4 +99,4 @@ def pipeline(
     ties.start_alike()
     own = {number: stages.Stage(module, found[number], is_last=number == len(found) - 1) for number in numbers}
     runner = Staged(own, len(found), ties=ties, schedule=schedule, loss_fn=loss_fn, microbatches=microbatches)
-    return Pipeline(module, runner, **sizes)
+    return Pipeline(module, runner, shared=[tuple(names.values()) for names in shared], **sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -35,15 +35,25 @@ class Pipeline(nn.Module):
         runner: computes the steps.
         microbatches (int): the number of microbatches.
         inputs (int): the number of inputs of the model.
+        shared (list): the names of each parameter that several stages have.
     """
 
-    def __init__(self, module: nn.Module, runner: Runner, *, microbatches: int, inputs: int) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        runner: Runner,
+        *,
+        microbatches: int,
+        inputs: int,
+        shared: Iterable[Collection[str]] = (),
+    ) -> None:
         super().__init__()
         self.module = module
         self.training = module.training
         self._runner = runner
         self._microbatches = microbatches
         self._inputs = inputs
+        self.shared = list(shared)
         self._home = _home()
 
     def step(self, x: torch.Tensor | Sequence[torch.Tensor], y: torch.Tensor) -> torch.Tensor:

@@ -76,13 +76,13 @@ def pipeline(
     shared = stages.shared_parameters(model, found)
     # The objects of a pipeline form reference cycles, so an earlier one of this cell still has its memory.
     gc.collect()
-    sizes = {"microbatches": microbatches, "inputs": len(tracing.required_inputs(type(model).forward))}
+    inputs = len(tracing.required_inputs(type(model).forward))
     if context.size() == 1:
         materialize = Materializer(model)
         materialize(model)
         materialize.load(model)
         model.to(context.device())
-        return Pipeline(model, Alone(model, loss_fn, microbatches), **sizes)
+        return Pipeline(model, Alone(model, loss_fn, microbatches), microbatches=microbatches, inputs=inputs)
     from farandole.ranks.training.pipeline import links
     from farandole.ranks.training.pipeline.staged import Staged
     from farandole.ranks.training.pipeline.ties import Ties
@@ -99,4 +99,5 @@ def pipeline(
     ties.start_alike()
     own = {number: stages.Stage(module, found[number], is_last=number == len(found) - 1) for number in numbers}
     runner = Staged(own, len(found), ties=ties, schedule=schedule, loss_fn=loss_fn, microbatches=microbatches)
-    return Pipeline(module, runner, shared=[tuple(names.values()) for names in shared], **sizes)
+    tied = [tuple(names.values()) for names in shared]
+    return Pipeline(module, runner, microbatches=microbatches, inputs=inputs, shared=tied)

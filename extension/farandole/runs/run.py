@@ -324,10 +324,9 @@ class Run:
         )
 
     def save_full(self, path: str | Path, *, name: str = "model", step: int | None = None) -> Path:
-        """Write a model of the newest checkpoint to one file of safetensors, and return its path.
+        """Write a model of the newest intact checkpoint to one file of safetensors, and return its path.
 
-        This works for each checkpoint, also if a mesh or a pipeline divided the model. One tensor at a time is in
-        memory. If the newest checkpoint is damaged, a warning says so, and the one before it is used.
+        A mesh or a pipeline may have divided the model. One tensor at a time is in memory.
 
         Args:
             path: the file, such as ``model.safetensors``. An earlier file is replaced.
@@ -340,8 +339,8 @@ class Run:
         """
         from farandole.runs.checkpoints.full_model import write_model  # it imports torch
 
-        found, target = newest_first(self.checkpoints, self.id, step), Path(path).expanduser()
-        write_model([one.path for one in found], name, target)
+        target = Path(path).expanduser()
+        write_model([one.path for one in newest_first(self.checkpoints, self.id, step)], name, target)
         return target
 
     def flush(self) -> None:

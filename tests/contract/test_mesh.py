@@ -16,14 +16,16 @@ LOSSES = {"float32": 1e-5, "float64": 1e-5, "bfloat16": 0.05}
 """The largest difference of losses, and of norms of gradients relative to them."""
 OWN = 1.15 / RANKS
 """The largest share of parameters, gradients and optimizer state that a rank of four may hold if all of them share."""
+EVERY_SECONDS = 900
+"""Time limit for all cases, one of which compiles the model on four ranks."""
 
 Case = tuple[str, str, str]
 
 
-def _trained(folder: Path, cases: str) -> Path:
+def _trained(folder: Path, cases: str, seconds: float = 120) -> Path:
     for backend, size in (("none", 1), ("torch", RANKS)):
         with world(backend, size) as environments:
-            run(environments, "tests.contract.mesh_on_ranks", folder, cases)
+            run(environments, "tests.contract.mesh_on_ranks", folder, cases, seconds=seconds)
     return folder
 
 
@@ -34,7 +36,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _trained(tmp_path_factory.mktemp("every"), "all")
+    return _trained(tmp_path_factory.mktemp("every"), "all", EVERY_SECONDS)
 
 
 def found(folder: Path, case: Case, size: int) -> list[dict[str, Any]]:
@@ -76,6 +78,7 @@ def test_the_figures_of_each_rank_are_its_shares_and_what_it_sends(quick: Path) 
 
 
 @pytest.mark.release
+@pytest.mark.timeout(2 * EVERY_SECONDS)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_four_ranks_train_as_one_on_every_mesh(every: Path, case: Case) -> None:
     check(every, case)

@@ -67,11 +67,15 @@ def _horovod_environments(size: int, server: RendezvousServer) -> list[dict[str,
 
 
 def run(
-    environments: list[dict[str, str]], module: str, *arguments: object, killed: Collection[int] = frozenset()
+    environments: list[dict[str, str]],
+    module: str,
+    *arguments: object,
+    killed: Collection[int] = frozenset(),
+    seconds: float = 120,
 ) -> None:
     """Run a module as a script on all ranks of a world. Fail with the output of a failed rank, if any.
 
-    The ranks in ``killed`` must end by SIGKILL.
+    The ranks in ``killed`` must end by SIGKILL, and the others within ``seconds``.
     """
     # Turn these warnings into errors, because torch's deprecation warnings would appear in red in users' cells.
     script = [sys.executable, "-W", "error::FutureWarning", "-m", module, *map(str, arguments)]
@@ -80,7 +84,7 @@ def run(
         for env in environments
     ]
     try:
-        outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+        outputs = [rank.communicate(timeout=seconds)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

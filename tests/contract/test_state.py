@@ -10,8 +10,6 @@ import pytest
 from tests.contract.state_on_ranks import SAMPLES
 from tests.contract.worlds import run, world
 
-# For each change, one test runs on each backend.
-HOROVOD = ["horovod", pytest.param("torch", marks=pytest.mark.release)]
 TORCH = ["torch", pytest.param("horovod", marks=pytest.mark.release)]
 
 
@@ -46,7 +44,9 @@ def test_resuming_gives_the_losses_of_an_uninterrupted_run(backend: str, tmp_pat
         assert after["loader"] == before["loader"]
 
 
-@pytest.mark.parametrize("backend", HOROVOD)
+# tests/contract/test_resume.py tests the same with cells on a cluster.
+@pytest.mark.release
+@pytest.mark.parametrize("backend", ["horovod", "torch"])
 def test_another_number_of_ranks_continues_with_the_same_samples(backend: str, tmp_path: Path) -> None:
     first = _steps(_train(backend, 2, tmp_path / "first", steps=13))
     for size in (1, 4):

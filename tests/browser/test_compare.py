@@ -224,6 +224,7 @@ def check_reading(page: Locator, loss: Chart, accuracy: Chart) -> None:
     expect(tips).to_have_count(0)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_charts_of_two_runs_are_read_changed_and_downloaded(hub: RunningHub, lab: Lab) -> None:
     store = home_of(hub, USER) / "farandole" / "runs"

@@ -55,6 +55,7 @@ def test_the_first_notebook_from_login_to_accuracy(lab: Lab):
     assert all(float(accuracy) >= 0.95 for accuracy in accuracies)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(420)
 def test_a_run_survives_a_reload_and_is_stopped(hub: RunningHub, lab: Lab):
     home = hub.state / "homes" / "grace"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab
 
 
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_a_template_from_the_launcher_to_a_finished_run(lab: Lab):
     lab.log_in("terry")

@@ -108,6 +108,7 @@ def log_of(stack: Stack, service: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.release
 def test_a_password_changed_only_in_env_is_reported_with_a_remedy_that_works(stack: Stack) -> None:
     env = stack.folder / ".env"
     before, password = env.read_text(), secrets.token_hex(18)

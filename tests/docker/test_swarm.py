@@ -210,6 +210,7 @@ def test_a_gpu_belongs_to_one_worker_and_a_start_with_two_is_cancelled(
     hedy.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
 
 
+@pytest.mark.release
 def test_an_image_serves_on_a_machine_without_gpus_while_a_gpu_trains(
     swarm_stack: SwarmStack, hedy: RemoteKernel, model_registry: Registry, published: Published
 ) -> None:

@@ -229,6 +229,7 @@ cluster.train("import time, farandole as fd\\nkept = 42\\nfor step in range(600)
 """
 
 
+@pytest.mark.release
 def test_attach_finds_the_cluster_of_a_driver_killed_during_a_run(hub, token, lone_shell, capsys, tmp_path):
     runs = tmp_path / "runs"
     driver = subprocess.Popen(

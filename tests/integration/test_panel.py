@@ -44,6 +44,7 @@ def is_so(**wanted):
     return check
 
 
+@pytest.mark.release
 async def test_a_cluster_from_start_to_stop_with_a_run_of_another_driver(hub, tmp_path):
     store = RunStore(hub.state / "homes" / "petra" / "farandole" / "runs")
     where = {"hub_url": hub.url, "token": hub.token_for("petra"), "store": store, "progress": print}

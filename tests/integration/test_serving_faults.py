@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 USER = "mia"
 VERSIONS = (1, 2, 3)
+MOMENTS = 50
+"""How often a server or the hub is killed."""
 SEED = 20
 CALLERS = 3
 LATEST_SECONDS = 3.0
@@ -166,16 +168,15 @@ def kill_later(kill: Callable[[RunningHub], None], hub: RunningHub, seconds: flo
     kill(hub)
 
 
-@pytest.mark.parametrize(
-    "moments", [2, pytest.param(50, marks=[pytest.mark.release, pytest.mark.timeout(1800)])], ids=str
-)
-def test_each_request_is_answered_or_refused_while_server_and_hub_are_killed(tmp_path: Path, moments: int) -> None:
+@pytest.mark.release
+@pytest.mark.timeout(1800)
+def test_each_request_is_answered_or_refused_while_server_and_hub_are_killed(tmp_path: Path) -> None:
     seeded, versions, kills = random.Random(SEED), cycle((2, 3, 1)), cycle((kill_endpoint, kill_hub))
     with run_hub(tmp_path / "state") as hub, stored(hub) as store, ThreadPoolExecutor(1) as pool:
         served, version = Served(hub, store), VERSIONS[0]
         url = url_of(hub.url, f"/user/{USER}/serve-constant/v2/models/constant/infer")
         with calling(url, served.caller) as outcomes:
-            for kill in islice(kills, moments):
+            for kill in islice(kills, MOMENTS):
                 killing = pool.submit(kill_later, kill, hub, seeded.uniform(0, LATEST_SECONDS))
                 wanted, possible = served.switch_until(killing.done, version, versions)
                 killing.result()

@@ -72,6 +72,7 @@ def test_the_notebook_trains_in_each_mode_and_compares(kernel: RemoteKernel, tmp
     assert_compared(run_notebook(kernel, data=str(cinic10(tmp_path)), backend=backend))
 
 
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_without_the_images_the_notebook_says_where_to_get_them(kernel: RemoteKernel, tmp_path: Path) -> None:
     images = tmp_path / "none"

@@ -38,6 +38,7 @@ def _set_quota(site: Site, hard: dict[str, str]) -> None:
     wait_until(lambda: site.get("resourcequota", "all-servers").get("status", {}).get("hard") == hard, COUNT_SECONDS)
 
 
+@pytest.mark.release
 @pytest.mark.usefixtures("gpus")
 def test_a_cluster_with_too_many_gpus_is_cancelled_completely(site: Site) -> None:
     with site.kernel("ada") as kernel:

@@ -79,16 +79,17 @@ from torch import nn
 model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model, optimizer, _ = fd.prepare(model, optimizer, mesh={"shard": -1})
-state = fd.state(model, optimizer, step=0)
+state = fd.state(model, optimizer, step=0, alone=0)
 fd.checkpoint(state, every="1h")
 
 @fd.elastic
 def train(state):
-    while state.step < 20 or fd.size() > 1:  # until the size has changed for the last time
+    while state.alone < 3:  # the size has changed for the last time
         optimizer.zero_grad()
         model(torch.ones(2, 4)).square().sum().backward()
         optimizer.step()
         state.step += 1
+        state.alone += fd.size() == 1
         fd.report(size=fd.size(), step=state.step)
         time.sleep(0.3)
         state.commit()

@@ -110,7 +110,8 @@ def return_freed_memory() -> None:
     """Let the C library return large blocks of the CPU's memory to the kernel when they are freed.
 
     Units are gathered and freed all the time. By default, glibc keeps blocks of up to 32 MiB of which some were freed,
-    and then a rank of a mesh needs more memory than the whole model. Source: mallopt(3), ``M_MMAP_THRESHOLD``.
+    and then a rank of a mesh needs more memory than the whole model. New blocks cost page faults, which may take a
+    quarter of the time of a training. Source: mallopt(3), ``M_MMAP_THRESHOLD``.
     """
     if context.device().type == "cpu" and (change := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         change(MMAP_THRESHOLD, MMAP_BYTES)

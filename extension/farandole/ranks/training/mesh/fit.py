@@ -146,6 +146,13 @@ def needs_of(model: nn.Module, optimizer: Any = None, wrap: Sequence[type[nn.Mod
     )
 
 
+def fits_whole(model: nn.Module, optimizer: Any) -> bool:
+    """Return whether the memory of a rank is large enough for the whole model. The size of lazy modules is unknown."""
+    if any(map(nn.parameter.is_lazy, model.parameters())):
+        return True
+    return needs_of(model, optimizer).fits(MeshShape(data=context.size()))
+
+
 class Announcer:
     """Sends advice to the driver before the memory of this rank is used up. The error of the rank contains it."""
 

@@ -47,7 +47,8 @@ def prepare(
         # On CPUs, `offload` has no effect.
         if not (how["offload"] and context.device().type == "cuda"):
             fit.announcer().prepare(model, optimizer, shape, how["wrap"])
-        memory.return_freed_memory()
+        if not fit.fits_whole(model, optimizer):
+            memory.return_freed_memory()
         model, optimizer = together(partial(distribute, model, optimizer, Sharding(shape=shape, **how)))
         weight = output_weight(model) if optimizer is not None else None
         current().set(shape.place)

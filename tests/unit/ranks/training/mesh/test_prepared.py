@@ -202,3 +202,13 @@ def test_an_evaluation_with_too_few_samples_for_the_mesh_is_named(monkeypatch, d
         fd.prepare(None, None, loader)
     with pytest.raises(UsageError, match="a batch of the loader has 1 sample for 2 ranks of the mesh"):
         fd.prepare(None, None, loader, mesh={"shard": 2})
+
+
+@pytest.mark.usefixtures("one_group")
+@pytest.mark.parametrize(("capacity", "calls"), [(2**40, 0), (2**10, 1)])
+def test_freed_memory_is_returned_only_if_the_whole_model_does_not_fit(monkeypatch, capacity, calls):
+    returned = []
+    monkeypatch.setattr(fit, "rank_memory", lambda: capacity)
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: returned.append(True))
+    fd.prepare(nn.Linear(4, 1), **SHARDED)
+    assert len(returned) == calls

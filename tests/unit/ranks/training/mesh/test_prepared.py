@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from farandole.exceptions import UsageError
 from farandole.ranks.training import memory
-from farandole.ranks.training.mesh import optimizers, shape
+from farandole.ranks.training.mesh import fit, optimizers, shape
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor

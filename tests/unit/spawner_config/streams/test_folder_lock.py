@@ -40,7 +40,7 @@ def holder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subproces
 
 
 def test_a_folder_has_one_server(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with pytest.raises(InUseError, match=f"Another NATS server uses the folder {tmp_path}"):
+    with pytest.raises(InUseError, match=f"Another process uses the folder {tmp_path}"):
         lock_folder(tmp_path)
 
 

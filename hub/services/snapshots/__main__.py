@@ -1,0 +1,65 @@
+"""`python -m hub.services.snapshots ADDRESS`: serve users' snapshots at this address, as a service of the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from jupyterhub.services.auth import HubAuth
+from tornado.log import enable_pretty_logging
+from tornado.web import Application
+
+from hub.services.snapshots.access import SECONDS, Access
+from hub.services.snapshots.handlers import Service
+from hub.services.snapshots.pruning import Pruner
+from hub.services.snapshots.retention import HOUR, Retention
+from hub.services.snapshots.routes import routes
+from hub.services.snapshots.store import Store
+from spawner_config.snapshots.configure import ACCESS
+from spawner_config.snapshots.settings import SnapshotSettings
+from spawner_config.streams.folder_lock import InUseError, lock_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST_BODY = 64 << 10
+"""The limit on the bodies of requests, except those with files."""
+
+
+async def main(bind: str, environ: Mapping[str, str]) -> None:
+    """Serve requests, and prune each hour, until the hub ends this process."""
+    enable_pretty_logging()
+    settings = SnapshotSettings.from_environment(environ)
+    store = Store(Path(environ["FARANDOLE_STATE"]), settings.limit)
+    try:
+        # A second service would count bytes, and keep users out of a pruned repository, for itself only.
+        lock_folder(store.own)
+    except InUseError as exc:
+        sys.exit(str(exc))
+    store.start()
+    auth = HubAuth(
+        api_url=environ["JUPYTERHUB_API_URL"], api_token=environ["JUPYTERHUB_API_TOKEN"], cache_max_age=SECONDS
+    )
+    service = Service(store=store, access=Access(auth, ACCESS), prefix=environ["JUPYTERHUB_SERVICE_PREFIX"])
+    port = urlsplit(environ["JUPYTERHUB_SERVICE_URL"]).port
+    assert port is not None
+    Application(routes(service)).listen(port, bind, xheaders=True, max_body_size=LARGEST_BODY)
+    pruner = Pruner(store, retention(settings))
+    while True:
+        await asyncio.sleep(HOUR)
+        await pruner.prune_all()
+
+
+def retention(settings: SnapshotSettings) -> Retention:
+    """Return how long snapshots are kept."""
+    return Retention(
+        hours=settings.snapshots_hours, days=settings.snapshots_days, message_days=settings.snapshots_message_days
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], os.environ))

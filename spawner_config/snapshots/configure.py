@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tornado.log import app_log
 
+from spawner_config.lifecycle.folder_lock import end_holder
 from spawner_config.lifecycle.idle import KEPT
 from spawner_config.roles import is_notebook
 from spawner_config.settings import ROOT
-from spawner_config.snapshots.settings import SnapshotSettings, variables
+from spawner_config.snapshots.settings import SnapshotSettings, service_folder, variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +34,16 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
     """
     if SnapshotSettings.from_environment(os.environ).snapshots == "off":
         return
-    if shutil.which(PROGRAM) is None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if shutil.which(PROGRAM, path=path) is None:
         app_log.warning(
-            "There is no program %s, so users have no snapshots. Install it, for example with `apt-get install %s`, or "
-            "set FARANDOLE_SNAPSHOTS=off.",
-            PROGRAM,
+            "There is no program %s, so users have no snapshots. Run `make setup` in the checkout, or set "
+            "FARANDOLE_SNAPSHOTS=off.",
             PROGRAM,
         )
         return
-    c.JupyterHub.services = [*(c.JupyterHub.get("services") or []), _service(settings, url, bind)]
+    end_holder(service_folder(settings.state))
+    c.JupyterHub.services = [*(c.JupyterHub.get("services") or []), _service(settings, url, bind, path)]
     c.JupyterHub.extra_user_scopes = [*(c.JupyterHub.get("extra_user_scopes") or []), ACCESS]
     c.Spawner.server_token_scopes = with_access(c.Spawner.server_token_scopes)
 
@@ -58,9 +61,9 @@ def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[s
     return scopes
 
 
-def _service(settings: Settings, url: str, bind: str) -> dict[str, Any]:
+def _service(settings: Settings, url: str, bind: str, path: str) -> dict[str, Any]:
     kept = {key: os.environ[key] for key in KEPT if key in os.environ}
-    ours = {**variables(os.environ), "FARANDOLE_STATE": str(settings.state), "PYTHONPATH": str(ROOT)}
+    ours = {**variables(os.environ), "FARANDOLE_STATE": str(settings.state), "PATH": path, "PYTHONPATH": str(ROOT)}
     return {
         "name": SERVICE,
         "url": url,

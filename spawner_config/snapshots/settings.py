@@ -1,4 +1,4 @@
-"""The settings of users' snapshots, which `.env.example` explains."""
+"""The settings of users' snapshots, which docs/how-to/snapshots-server.md explains."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from spawner_config.operators.site import memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 PREFIX = "FARANDOLE_SNAPSHOTS"
 
@@ -28,6 +29,14 @@ class SnapshotSettings(Variables):
     def limit(self) -> int:
         """The limit on the disk space of a user's snapshots, in bytes."""
         return memory_bytes(self.snapshots_bytes)
+
+
+def service_folder(state: Path) -> Path:
+    """Return the folder with the service's own files, below the folder of all repositories.
+
+    The names of repositories begin with no point.
+    """
+    return state / "snapshots" / ".service"
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:

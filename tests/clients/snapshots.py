@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -118,6 +119,23 @@ class Service:
         """Return the names of the files of a kind on the disk."""
         return sorted(path.name for path in (self.folder(name) / kind).rglob("*") if NAME.fullmatch(path.name))
 
+    def start_upload(self, content: bytes, sent: int, kind: str = "data") -> socket.socket:
+        """Begin to send a file to ada's repository, and stop after so many bytes."""
+        connection = socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        path = f"{PREFIX}repositories/ada/{kind}/{hashlib.sha256(content).hexdigest()}"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + content[:sent])
+        return connection
+
+    def wait_for_parts(self, number: int) -> None:
+        """Wait until so many files are arriving."""
+        give_up = time.monotonic() + SECONDS
+        while (found := len(list((self.folder(".service") / "parts").iterdir()))) != number:
+            assert time.monotonic() < give_up, f"{found} files are arriving, not {number}"
+            time.sleep(0.02)
+
 
 class Client:
     """The program restic as a user runs it."""
@@ -138,6 +156,15 @@ class Client:
         done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == code, f"restic {arguments}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
+
+
+def state_of(folder: Path) -> dict[str, str]:
+    """Return the digests of all files below a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def as_hub(service: Service, *arguments: str, name: str = "ada") -> str:

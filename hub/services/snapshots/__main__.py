@@ -19,9 +19,9 @@ from hub.services.snapshots.pruning import Pruner
 from hub.services.snapshots.retention import HOUR, Retention
 from hub.services.snapshots.routes import routes
 from hub.services.snapshots.store import Store
+from spawner_config.lifecycle.folder_lock import InUseError, lock_folder
 from spawner_config.snapshots.configure import ACCESS
 from spawner_config.snapshots.settings import SnapshotSettings
-from spawner_config.streams.folder_lock import InUseError, lock_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

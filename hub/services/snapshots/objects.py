@@ -9,7 +9,7 @@ from typing import Any
 from tornado.web import HTTPError, stream_request_body
 
 from hub.services.snapshots.handlers import APPEND_ONLY, FileHandler
-from hub.services.snapshots.repository import LARGEST, LOCKS, NAME, BusyError, RefusedError
+from hub.services.snapshots.repository import LARGEST, LOCKS, NAME, BusyError, NotStoredError
 from hub.services.snapshots.upload import Upload
 
 
@@ -22,7 +22,7 @@ class ObjectHandler(FileHandler):
     """
 
     _upload: Upload | None = None
-    _refused: RefusedError | None = None
+    _refused: NotStoredError | None = None
 
     async def prepare(self) -> None:
         """Find the user and the file, and begin to receive its content."""
@@ -51,7 +51,7 @@ class ObjectHandler(FileHandler):
     def _begin(self, kind: str, name: str, size: int) -> None:
         try:
             self._upload = Upload(self._repository, kind, name, size, self.service.store.parts)
-        except RefusedError as exc:
+        except NotStoredError as exc:
             self._refused = exc
 
     def data_received(self, chunk: bytes) -> None:
@@ -60,7 +60,7 @@ class ObjectHandler(FileHandler):
             return
         try:
             self._upload.write(chunk)
-        except RefusedError as exc:
+        except NotStoredError as exc:
             self._refused = exc
 
     async def post(self, _owner: str, _kind: str, _name: str) -> None:
@@ -70,7 +70,7 @@ class ObjectHandler(FileHandler):
                 raise self._refused
             assert self._upload is not None
             await asyncio.to_thread(self._upload.commit)
-        except RefusedError as exc:
+        except NotStoredError as exc:
             raise HTTPError(exc.status, reason=str(exc)) from exc
         finally:
             if self._upload is not None:

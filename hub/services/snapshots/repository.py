@@ -31,31 +31,31 @@ MOST_UPLOADS = 32
 LARGEST = 1 << 30
 
 
-class RefusedError(RuntimeError):
+class NotStoredError(RuntimeError):
     """Base class of the reasons why a repository does not take a file. The message says what to do."""
 
     status: HTTPStatus
 
 
-class FullError(RefusedError):
+class FullError(NotStoredError):
     """Raised when a file would exceed the limit on a repository, or the disk is full."""
 
     status = HTTPStatus.INSUFFICIENT_STORAGE
 
 
-class BusyError(RefusedError):
+class BusyError(NotStoredError):
     """Raised while a repository accepts no changes."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
 
-class ExistsError(RefusedError):
+class ExistsError(NotStoredError):
     """Raised when there is a file with the same name, which nothing may replace."""
 
     status = HTTPStatus.FORBIDDEN
 
 
-class WrongContentError(RefusedError):
+class WrongContentError(NotStoredError):
     """Raised when the content of a file does not have the digest that is its name."""
 
     status = HTTPStatus.BAD_REQUEST

@@ -13,6 +13,7 @@ from hub.services.snapshots.repository import Repository
 from hub.services.snapshots.restic import Restic
 from hub.services.snapshots.upload import sync_folder
 from spawner_config.origins.hosts import host_label
+from spawner_config.snapshots.settings import service_folder
 from spawner_config.streams.keys import ensure_secret
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 SECRET = "snapshots_secret"
 """The file with the hub's password of all repositories, in the hub's state folder."""
-OWN = ".service"
-"""The folder with the service's own files. The names of repositories begin with no point."""
 
 
 class Store:
@@ -29,8 +28,8 @@ class Store:
 
     def __init__(self, state: Path, limit: int) -> None:
         """Use the hub's state folder. The snapshots of a user may take ``limit`` bytes."""
-        self.folder = state / "snapshots"
-        self.own = self.folder / OWN
+        self.own = service_folder(state)
+        self.folder = self.own.parent
         self.parts = self.own / "parts"
         self._marks = self.own / "pruning"
         self.own.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ class Upload:
     """The content of a file of ``size`` bytes, which has no name that readers see until `commit`."""
 
     def __init__(self, repository: Repository, kind: str, name: str, size: int, parts: Path) -> None:
-        """Begin to receive a file in the folder ``parts``, on the same disk as its place; raises `RefusedError`."""
+        """Begin to receive a file in the folder ``parts``, on the same disk as its place; raises `NotStoredError`."""
         self._path = repository.path(kind, name)
         if self._path.exists():
             raise ExistsError("The repository has a file with this name.")
@@ -56,7 +56,7 @@ class Upload:
             self._file.write(chunk)
 
     def commit(self) -> None:
-        """Give the file its place, and return when it is on the disk; raises `RefusedError`. Any thread may call it."""
+        """Give the file its place and return when it is on the disk; raises `NotStoredError`. Any thread may call it."""
         if self._digest.hexdigest() != self._path.name:
             raise WrongContentError("The name of a file must be the SHA-256 of its content. Send the file again.")
         with _disk():

@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +24,7 @@ from tests.clients.snapshots import (
     Client,
     Service,
     as_hub,
+    state_of,
 )
 
 if TYPE_CHECKING:
@@ -41,15 +41,6 @@ def basic(user: str, token: str) -> str:
 
 def message(content: bytes) -> str:
     return str(json.loads(content)["message"])
-
-
-def state_of(folder: Path) -> dict[str, str]:
-    """Return the digests of all files below a folder."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture
@@ -301,35 +292,15 @@ def test_the_number_and_size_of_locks_is_limited(service: Service) -> None:
     assert service.ask("POST", f"{REPOSITORY}locks/{hashlib.sha256(large).hexdigest()}", body=large)[0] == 507
 
 
-def start_upload(service: Service, content: bytes, sent: int, kind: str = "data") -> socket.socket:
-    """Begin to send a file, and stop in the middle."""
-    connection = socket.create_connection(("127.0.0.1", service.port), 30)
-    path = f"{REPOSITORY}{kind}/{hashlib.sha256(content).hexdigest()}"
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\nContent-Length: {len(content)}\r\n\r\n"
-    connection.sendall(head.encode() + content[:sent])
-    return connection
-
-
-def parts(service: Service) -> list[Path]:
-    return list((service.folder(".service") / "parts").iterdir())
-
-
-def wait_for_parts(service: Service, number: int) -> None:
-    give_up = time.monotonic() + 20
-    while len(parts(service)) != number:
-        assert time.monotonic() < give_up, f"{len(parts(service))} parts instead of {number}"
-        time.sleep(0.02)
-
-
 def test_a_broken_upload_leaves_nothing(service: Service) -> None:
     before, used = state_of(service.folder()), service.open()["bytes"]
     content = os.urandom(1 << 20)
-    connection = start_upload(service, content, 1 << 19)
-    wait_for_parts(service, 1)
+    connection = service.start_upload(content, 1 << 19)
+    service.wait_for_parts(1)
     assert service.open()["bytes"] == used + len(content)
     assert state_of(service.folder()) == before
     connection.close()
-    wait_for_parts(service, 0)
+    service.wait_for_parts(0)
     assert service.open()["bytes"] == used
     assert state_of(service.folder()) == before
 
@@ -341,4 +312,3 @@ def test_a_body_without_a_length_is_refused(service: Service) -> None:
         assert connection.recv(4096).startswith(b"HTTP/1.1 411 ")
     status, *_ = service.ask("POST", f"{REPOSITORY}data/{DIGEST}", body=b"", Content_Length=str(1 << 31))
     assert status == 413
-    assert service.ask("POST", f"{PREFIX}open", body=b"x" * (1 << 20))[0] in {400, 413}

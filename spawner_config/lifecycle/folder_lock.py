@@ -1,4 +1,4 @@
-"""A lock on the folder of a NATS server, since two servers with the same folder would destroy its streams."""
+"""A lock on a folder that only one process may use, such as a NATS server, which a killed hub may have left."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from spawner_config.lifecycle.folder_lock import end_holder
 from spawner_config.lifecycle.idle import KEPT
 from spawner_config.roles import is_notebook
 from spawner_config.settings import ROOT
-from spawner_config.snapshots.settings import SnapshotSettings, service_folder, variables
+from spawner_config.snapshots.settings import ACCESS, SERVICE, SnapshotSettings, service_folder, variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from spawner_config.settings import Settings
 
 PROGRAM = "restic"
-SERVICE = "snapshots"
-ACCESS = f"access:services!service={SERVICE}"
-"""The scope of tokens with which a user's programs reach the service."""
 
 
 def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> None:

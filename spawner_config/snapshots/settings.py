@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREFIX = "FARANDOLE_SNAPSHOTS"
+SERVICE = "snapshots"
+ACCESS = f"access:services!service={SERVICE}"
+"""The scope of tokens with which a user's programs reach the service."""
 
 
 class SnapshotSettings(Variables):

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from hub.services.snapshots.repository import NAME
 from spawner_config.settings import ROOT
-from spawner_config.snapshots.configure import ACCESS
+from spawner_config.snapshots.settings import ACCESS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,12 @@ class Service:
 class Client:
     """The program restic as a user runs it."""
 
-    def __init__(self, opened: dict[str, Any], user: str, token: str, folder: Path) -> None:
+    def __init__(self, opened: dict[str, Any], user: str, token: str, folder: Path, proxy: str = "") -> None:
+        """Use the repository that the service has opened.
+
+        A hub's proxy routes by the host in the address, so restic reaches it as an HTTP proxy, at the address ``proxy``.
+        """
+        self._environment = {**os.environ, **({"HTTP_PROXY": proxy, "NO_PROXY": ""} if proxy else {})}
         parts = urlsplit(opened["repository"].removeprefix("rest:"))
         self.folder = folder
         folder.mkdir()
@@ -153,7 +158,9 @@ class Client:
         return ["restic", *files, "--cache-dir", str(self.folder / "cache"), *arguments]
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            self.command(*arguments), env=self._environment, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == code, f"restic {arguments}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 

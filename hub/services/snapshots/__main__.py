@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from jupyterhub.services.auth import HubAuth
 from tornado.log import enable_pretty_logging
 from tornado.web import Application
 
@@ -20,11 +20,12 @@ from hub.services.snapshots.retention import HOUR, Retention
 from hub.services.snapshots.routes import routes
 from hub.services.snapshots.store import Store
 from spawner_config.lifecycle.folder_lock import InUseError, lock_folder
-from spawner_config.snapshots.configure import ACCESS
-from spawner_config.snapshots.settings import SnapshotSettings
+from spawner_config.snapshots.settings import ACCESS, SnapshotSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hub.services.snapshots.access import TokenCheck
 
 LARGEST_BODY = 64 << 10
 """The limit on the bodies of requests, except those with files."""
@@ -41,10 +42,8 @@ async def main(bind: str, environ: Mapping[str, str]) -> None:
     except InUseError as exc:
         sys.exit(str(exc))
     store.start()
-    auth = HubAuth(
-        api_url=environ["JUPYTERHUB_API_URL"], api_token=environ["JUPYTERHUB_API_TOKEN"], cache_max_age=SECONDS
-    )
-    service = Service(store=store, access=Access(auth, ACCESS), prefix=environ["JUPYTERHUB_SERVICE_PREFIX"])
+    access = Access(partial(token_check, environ["JUPYTERHUB_API_URL"], environ["JUPYTERHUB_API_TOKEN"]), ACCESS)
+    service = Service(store=store, access=access, prefix=environ["JUPYTERHUB_SERVICE_PREFIX"])
     port = urlsplit(environ["JUPYTERHUB_SERVICE_URL"]).port
     assert port is not None
     Application(routes(service)).listen(port, bind, xheaders=True, max_body_size=LARGEST_BODY)
@@ -52,6 +51,15 @@ async def main(bind: str, environ: Mapping[str, str]) -> None:
     while True:
         await asyncio.sleep(HOUR)
         await pruner.prune_all()
+
+
+def token_check(url: str, token: str) -> TokenCheck:
+    """Return a client of the hub at ``url`` that checks tokens."""
+    # The hub waits for this process when it starts, and this import takes a second.
+    from jupyterhub.services.auth import HubAuth
+
+    auth: TokenCheck = HubAuth(api_url=url, api_token=token, cache_max_age=SECONDS)
+    return auth
 
 
 def retention(settings: SnapshotSettings) -> Retention:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tornado.web import HTTPError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
 TOKEN = re.compile(r"(?:token|bearer) +([!-~]{1,512})", re.IGNORECASE)
 BASIC = re.compile(r"basic +([A-Za-z0-9+/=]{1,4096})", re.IGNORECASE)
@@ -33,10 +34,14 @@ class TokenCheck(Protocol):
 class Access:
     """Finds the user of a request. Each token must have the scope of this service."""
 
-    def __init__(self, auth: TokenCheck, scope: str) -> None:
-        """Ask the hub through ``auth``, and require ``scope``."""
-        self._auth = auth
+    def __init__(self, make_auth: Callable[[], TokenCheck], scope: str) -> None:
+        """Ask the hub through what ``make_auth`` returns at the first request, and require ``scope``."""
+        self._make_auth = make_auth
         self._scope = scope
+
+    @cached_property
+    def _auth(self) -> TokenCheck:
+        return self._make_auth()
 
     async def user_of(self, authorization: str) -> str:
         """Return the user's name; raises HTTPError 401, 403, or 503 while the hub does not answer."""

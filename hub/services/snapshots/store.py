@@ -13,8 +13,8 @@ from hub.services.snapshots.repository import Repository
 from hub.services.snapshots.restic import Restic
 from hub.services.snapshots.upload import sync_folder
 from spawner_config.origins.hosts import host_label
+from spawner_config.settings import ensure_secret
 from spawner_config.snapshots.settings import service_folder
-from spawner_config.streams.keys import ensure_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -56,7 +56,7 @@ class Upload:
             self._file.write(chunk)
 
     def commit(self) -> None:
-        """Give the file its place and return when it is on the disk; raises `NotStoredError`. Any thread may call it."""
+        """Give the file its place, on the disk when this returns; raises `NotStoredError`. Any thread may call it."""
         if self._digest.hexdigest() != self._path.name:
             raise WrongContentError("The name of a file must be the SHA-256 of its content. Send the file again.")
         with _disk():

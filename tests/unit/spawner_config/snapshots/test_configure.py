@@ -10,8 +10,8 @@ from traitlets.config import Config
 
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, server_token_scopes
 from spawner_config.settings import Settings, SettingsError
-from spawner_config.snapshots.configure import ACCESS, configure_snapshots
-from spawner_config.snapshots.settings import SnapshotSettings
+from spawner_config.snapshots.configure import configure_snapshots
+from spawner_config.snapshots.settings import ACCESS, SnapshotSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

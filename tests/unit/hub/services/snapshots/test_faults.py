@@ -136,12 +136,13 @@ def repository(tmp_path: Path) -> Repository:
 def test_a_full_disk_is_an_error_that_leaves_nothing(repository: Repository, tmp_path: Path) -> None:
     parts = tmp_path / "parts"
     parts.mkdir()
-    upload = Upload(repository, "data", NAME, 5, parts)
-    assert repository.used == BLOCK
-    upload._file.close()
-    upload._file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - the test's replacement is closed below
+    upload = Upload(repository, "data", NAME, 10 * BLOCK, parts)
+    assert repository.used == 10 * BLOCK
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, upload._file.fileno())
+    os.close(full)
     with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
-        upload.write(b"12345")
+        upload.write(bytes(1 << 16))
     upload.close()
     assert repository.used == 0
     assert list(parts.iterdir()) == []

@@ -99,7 +99,7 @@ class RunningHub:
         self.process.process.wait(10)
         self.kill_proxy()
         # A killed hub cannot stop its services, and the next hub starts new ones.
-        for name in ("spawner_config.lifecycle.culler", "hub.services.operators", "hub.services.snapshots"):
+        for name in ("spawner_config.lifecycle.culler", "hub.services.operators"):
             for service in self._processes(name):
                 with suppress(psutil.NoSuchProcess):
                     service.kill()

@@ -143,7 +143,7 @@ class Client:
     def __init__(self, opened: dict[str, Any], user: str, token: str, folder: Path, proxy: str = "") -> None:
         """Use the repository that the service has opened.
 
-        A hub's proxy routes by the host in the address, so restic reaches it as an HTTP proxy, at the address ``proxy``.
+        A hub's proxy routes by the host in the URL, so restic reaches it as an HTTP proxy, at the address ``proxy``.
         """
         self._environment = {**os.environ, **({"HTTP_PROXY": proxy, "NO_PROXY": ""} if proxy else {})}
         parts = urlsplit(opened["repository"].removeprefix("rest:"))

@@ -37,7 +37,7 @@ class Store:
         self.restic = Restic(password_file=self._secret_file)
         self._limit = limit
         self._found: dict[str, Repository] = {}
-        self._opening = asyncio.Lock()
+        self._creating = asyncio.Lock()
 
     def start(self) -> None:
         """Make the secret if there is none, and remove what a killed service has left.
@@ -75,13 +75,11 @@ class Store:
 
     async def open(self, user: str) -> Repository:
         """Return a user's repository, after creating it if there is none; raises `ResticError` or OSError."""
-        # One at a time, because restic takes about a second of a core for each key.
-        async with self._opening:
-            repository = await self.of(user)
-            if repository is None:
-                await self._create(user)
-                repository = await self.of(user)
-        assert repository is not None
+        repository = await self.of(user)
+        if repository is None:
+            # One at a time, because restic takes about a second of a core for each key.
+            async with self._creating:
+                repository = await self.of(user) or await self._create(user)
         return repository
 
     def password(self, user: str) -> str:
@@ -93,8 +91,8 @@ class Store:
         """Return the file that exists while the hub prunes a repository."""
         return self._marks / name
 
-    async def _create(self, user: str) -> None:
-        """Create a repository with the hub's key and the user's. A service that is killed here leaves none."""
+    async def _create(self, user: str) -> Repository:
+        """Return a new repository with the hub's key and the user's. A service that is killed here leaves none."""
         part = Path(tempfile.mkdtemp(dir=self.parts))
         try:
             await self.restic.init(part / "new")
@@ -106,3 +104,6 @@ class Store:
             sync_folder(self.folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
+        created = await self.of(user)
+        assert created is not None
+        return created

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tornado.log import app_log
 
-from hub.services.snapshots.repository import ExistsError, FullError, WrongContentError
+from hub.services.snapshots.repository import LOCKS, ExistsError, FullError, WrongContentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from hub.services.snapshots.repository import Repository
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
+FULL_DISK = "The disk with the hub's snapshots is full. Tell the administrator."
+RESERVE = 1 << 30
+"""The bytes that snapshots leave free on the disk, which may be that of the hub's database."""
 
 
 class Upload:
@@ -30,6 +34,9 @@ class Upload:
         self._path = repository.path(kind, name)
         if self._path.exists():
             raise ExistsError("The repository has a file with this name.")
+        # A full repository and a full disk must stay readable, and restic locks a repository to read it.
+        if kind != LOCKS and shutil.disk_usage(parts).free - size < RESERVE:
+            raise FullError(FULL_DISK)
         self._repository = repository
         self._digest = hashlib.sha256()
         self._missing = size
@@ -92,7 +99,7 @@ def _disk() -> Iterator[None]:
         if exc.errno not in FULL:
             raise
         app_log.error("The disk with the snapshots is full: %s", exc)
-        raise FullError("The disk with the hub's snapshots is full. Tell the administrator.") from exc
+        raise FullError(FULL_DISK) from exc
 
 
 def sync_folder(folder: Path) -> None:

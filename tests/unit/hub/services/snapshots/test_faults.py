@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.services.snapshots.repository import BLOCK, MOST_UPLOADS, BusyError, FullError, Repository
-from hub.services.snapshots.upload import Upload
+from hub.services.snapshots.upload import RESERVE, Upload
 from tests.clients.snapshots import ADA, PREFIX, Client, Service, as_hub, state_of
 
 if TYPE_CHECKING:
@@ -146,6 +147,15 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(repository: Repository, tmp
     upload.close()
     assert repository.used == 0
     assert list(parts.iterdir()) == []
+
+
+def test_snapshots_leave_room_on_the_disk_for_the_hub(tmp_path: Path) -> None:
+    roomy = Repository(tmp_path, 1 << 60)
+    size = shutil.disk_usage(tmp_path).free - RESERVE // 2
+    with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
+        Upload(roomy, "data", NAME, size, tmp_path)
+    assert roomy.used == 0
+    Upload(roomy, "locks", NAME, 1, tmp_path).close()
 
 
 def test_bytes_are_counted_while_files_arrive(repository: Repository) -> None:

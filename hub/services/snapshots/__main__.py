@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from functools import partial
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 64 << 10
 """The limit on the bodies of requests, except those with files."""
+QUIET = ("tornado.access", "alembic")
+"""The loggers that would write several lines for each snapshot into the hub's log, or some for their own start."""
 
 
 async def main(bind: str, environ: Mapping[str, str]) -> None:
     """Serve requests, and prune each hour, until the hub ends this process."""
     enable_pretty_logging()
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
     settings = SnapshotSettings.from_environment(environ)
     store = Store(Path(environ["FARANDOLE_STATE"]), settings.limit)
     try:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -85,7 +86,7 @@ def test_a_full_repository_refuses_files_and_stays_readable(own_service: Service
     process = subprocess.Popen(client.command("backup", str(large)), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
-    process.terminate()
+    process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert "507 Your snapshots take" in line
     assert "FARANDOLE_SNAPSHOTS_BYTES" in line

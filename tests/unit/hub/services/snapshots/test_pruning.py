@@ -108,7 +108,7 @@ async def test_a_repository_in_use_is_not_pruned(store: Store, repository: Repos
 
 
 async def test_a_file_that_is_no_snapshot_stays_and_stops_only_its_users_pruning(
-    store: Store, repository: Repository
+    store: Store, repository: Repository, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.open("grace")
     other = await store.of("grace")
@@ -121,6 +121,7 @@ async def test_a_file_that_is_no_snapshot_stays_and_stops_only_its_users_pruning
     repository.path("snapshots", name).write_bytes(content)
     await Pruner(store, RULE).prune_all()
     assert name in ids(repository)
+    assert "The snapshots in ada cannot be pruned: restic" in caplog.text
     assert len(ids(other)) == 1
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING
@@ -192,7 +193,7 @@ def test_restic_itself_cannot_forget(service: Service, restic: Client, home: Pat
     assert process.stderr is not None
     # restic tries again for a quarter of an hour.
     assert "403 Only the hub removes snapshots" in process.stderr.readline()
-    process.terminate()
+    process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     after = state_of(service.folder())
     assert {key: after[key] for key in before} == before

@@ -32,11 +32,17 @@ def make_home(folder: Path, size: int) -> Path:
 
 
 @pytest.fixture
-def own_service(hub_url: str, tmp_path: Path) -> Iterator[Service]:
-    """A service for one test, which may kill it. Snapshots may take 4 MiB."""
+def limit() -> str:
+    """The disk space of a user's snapshots."""
+    return "4M"
+
+
+@pytest.fixture
+def own_service(hub_url: str, tmp_path: Path, limit: str) -> Iterator[Service]:
+    """A service for one test, which may kill it."""
     state = tmp_path / "state"
     state.mkdir()
-    running = Service(state, hub_url, FARANDOLE_SNAPSHOTS_BYTES="4M")
+    running = Service(state, hub_url, FARANDOLE_SNAPSHOTS_BYTES=limit)
     yield running
     running.kill()
 
@@ -54,12 +60,16 @@ def test_a_service_killed_in_the_middle_of_an_upload_leaves_nothing(own_service:
     assert "no errors were found" in as_hub(own_service, "check")
 
 
-def test_a_service_killed_during_backups_keeps_all_that_was_complete(own_service: Service, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["1G"])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.release, pytest.mark.timeout(3600)])])
+def test_a_service_killed_during_backups_keeps_all_that_was_complete(
+    own_service: Service, tmp_path: Path, kills: int
+) -> None:
     client = Client(own_service.open(), "ada", ADA, tmp_path / "client")
     good = make_home(tmp_path / "good", 1 << 19)
     client("backup", str(good))
     choice = random.Random(24)
-    for number in range(3):
+    for number in range(kills):
         home = make_home(tmp_path / str(number), 1 << 19)
         process = subprocess.Popen(
             client.command("backup", str(home)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
+import random
+import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +18,23 @@ from hub.services.snapshots.pruning import MESSAGE_TAG, Pruner
 from hub.services.snapshots.repository import LOCK_SECONDS, BusyError
 from hub.services.snapshots.retention import DAY, HOUR, Retention
 from hub.services.snapshots.store import Store
+from spawner_config.settings import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hub.services.snapshots.repository import Repository
 
+PRUNE = """
+import asyncio, pathlib, sys
+from hub.services.snapshots.pruning import Pruner
+from hub.services.snapshots.retention import Retention
+from hub.services.snapshots.store import Store
+
+store = Store(pathlib.Path(sys.argv[1]), 1 << 30)
+store.start()
+asyncio.run(Pruner(store, Retention(hours=24, days=30, message_days=365)).prune("ada"))
+"""
 RULE = Retention(hours=24, days=30, message_days=365)
 
 
@@ -143,6 +158,27 @@ async def test_the_locks_of_a_killed_pruning_are_removed(store: Store, repositor
     assert repository.files("locks") == []
     assert list(store.parts.iterdir()) == []
     assert not store.mark("ada").exists()
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=[pytest.mark.release, pytest.mark.timeout(3600)])])
+async def test_a_killed_pruning_damages_nothing(store: Store, repository: Repository, kills: int) -> None:
+    kept = await backup(store, repository, "--tag", f"{MESSAGE_TAG}x", age=40 * DAY)
+    last = await backup(store, repository, age=0)
+    choice = random.Random(24)
+    for _ in range(kills):
+        await backup(store, repository, age=50 * DAY)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", PRUNE, store.folder.parent, cwd=ROOT)
+        # The pruning takes two or three seconds.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), choice.uniform(0.5, 3))
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        Store(store.folder.parent, 1 << 30).start()
+        await store.restic._run(repository.folder, "check", "--read-data")
+        assert {kept, last} <= ids(repository)
+    await Pruner(store, RULE).prune("ada")
+    assert ids(repository) == {kept, last}
 
 
 async def test_a_repository_is_pruned_once_a_day_and_not_without_need(store: Store, repository: Repository) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,7 @@ class WrongContentError(NotStoredError):
 class Repository:
     """The repository of a user in ``folder``, whose files may take ``limit`` bytes in all.
 
-    Only the thread of the event loop calls its methods, except `count`.
+    Only the thread of the event loop calls its methods, except `count` and `files`.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -98,8 +98,11 @@ class Repository:
             if not each.is_dir():
                 continue
             with os.scandir(each) as entries:
-                found += [(entry.name, entry.stat().st_size) for entry in entries if NAME.fullmatch(entry.name)]
-        return sorted(found)
+                for entry in entries:
+                    # Another request may have removed a lock.
+                    with suppress(FileNotFoundError):
+                        found.append((entry.name, entry.stat().st_size))
+        return sorted((name, size) for name, size in found if NAME.fullmatch(name))
 
     def check_changeable(self) -> None:
         """Raise `BusyError` while the hub prunes the repository, or while too many files arrive."""

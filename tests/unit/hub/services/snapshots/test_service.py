@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -213,6 +214,35 @@ def test_nothing_is_overwritten(service: Service, kind: str) -> None:
     # What is no file of restic would disturb the other tests.
     [path] = service.folder().rglob(name)
     path.unlink()
+
+
+def test_of_many_uploads_of_one_file_one_is_kept(service: Service) -> None:
+    content = os.urandom(1 << 18)
+    name = hashlib.sha256(content).hexdigest()
+    used = service.open()["bytes"]
+    connections = [service.start_upload(content, 1 << 17) for _ in range(8)]
+    service.wait_for_parts(8)
+    for connection in connections:
+        connection.sendall(content[1 << 17 :])
+    assert sorted(connection.recv(12) for connection in connections) == [b"HTTP/1.1 200"] + [b"HTTP/1.1 403"] * 7
+    for connection in connections:
+        connection.close()
+    service.wait_for_parts(0)
+    assert service.open()["bytes"] == used + len(content)
+    path = service.folder() / "data" / name[:2] / name
+    assert path.read_bytes() == content
+    path.unlink()
+
+
+def test_locks_are_listed_while_others_are_removed(service: Service) -> None:
+    contents = [f"lock {number}".encode() for number in range(50)]
+    paths = [f"{REPOSITORY}locks/{hashlib.sha256(content).hexdigest()}" for content in contents]
+    for path, content in zip(paths, contents, strict=True):
+        assert service.ask("POST", path, body=content)[0] == 200
+    with ThreadPoolExecutor() as pool:
+        removed = [pool.submit(service.ask, "DELETE", path) for path in paths]
+        listed = [pool.submit(service.ask, "GET", f"{REPOSITORY}locks/") for _ in range(20)]
+    assert {answer.result()[0] for answer in removed + listed} == {200}
 
 
 @pytest.mark.parametrize("path", [f"{REPOSITORY}config", f"{REPOSITORY}?create=true", f"{REPOSITORY}keys/{DIGEST}"])

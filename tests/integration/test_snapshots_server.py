@@ -8,6 +8,7 @@ import pytest
 
 from hub.process import local_session
 from tests.clients.snapshots import Client, state_of
+from tests.hub import run_hub
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +60,11 @@ def test_only_tokens_of_notebook_servers_and_users_reach_the_repository(hub: Run
     assert ask(hub, "POST", "open", worker).status_code == 403
 
 
-def test_the_service_of_a_killed_hub_is_replaced(hub: RunningHub, token: str) -> None:
-    assert ask(hub, "POST", "open", token).status_code == 200
-    hub.kill_and_restart()
-    answer = ask(hub, "POST", "open", token)
-    assert answer.status_code == 200, answer.text
+def test_the_service_of_a_killed_hub_is_replaced(tmp_path: Path) -> None:
+    with run_hub(tmp_path / "state") as own_hub:
+        token = own_hub.token_for("ada", ["access:services!service=snapshots"])
+        first = ask(own_hub, "POST", "open", token)
+        assert first.status_code == 200, first.text
+        own_hub.kill_and_restart()
+        second = ask(own_hub, "POST", "open", token)
+        assert (second.status_code, second.json()) == (200, first.json())

@@ -1,0 +1,185 @@
+"""Runs the program restic, and turns what it reports into errors for the user.
+
+Neither the address of the repository, which contains the user's token, nor the password is on the command line or in a
+file on disk: restic reads both from files in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from farandole.exceptions import FarandoleError, SnapshotError
+from farandole.reading import printable
+from farandole.snapshots.connection import Repository
+
+HOST = "farandole"
+"""The host of all snapshots. Servers have other names each time, and restic compares with the snapshot of a host."""
+STOP_SECONDS = 20.0
+"""How long restic may take to remove its lock before it is killed."""
+MOST_LINES = 1_000
+"""The lines of problems that are kept."""
+PROBLEMS = {
+    r"repository is already locked": (
+        "The repository of your snapshots is locked, because the hub removes old snapshots at the moment. Try again in "
+        "a few minutes; if it stays locked for hours, tell the hub's administrator."
+    ),
+    r"response.*\b507\b|Save\(.*no space left on device": (
+        "The repository of your snapshots is full, so nothing was added. Ask the hub's administrator for more room. "
+        "The snapshots that exist can be restored."
+    ),
+    r"no space left on device|disk quota exceeded": (
+        "There is no room left on the disk. Remove files that you do not need, or name a folder on another disk with "
+        "`--to`."
+    ),
+    r"wrong password or no key found|unable to open config file|Load\(.*(no such file|does not exist|response.*\b404\b)"
+    r"|ciphertext verification failed|invalid data returned|not found in (repository|index)|unable to load index": (
+        "The repository of your snapshots is damaged: a part of this snapshot is missing or has changed. Try another "
+        "snapshot, and tell the hub's administrator, who can repair the repository."
+    ),
+    r"response.*\b(401|403)\b": (
+        "The hub no longer lets this server use snapshots. Restart your notebook server; if this remains, ask the "
+        "hub's administrator."
+    ),
+    r"connection refused|no such host|timeout|EOF|response.*\b50[0234]\b": (
+        "The hub does not answer; it may be restarting. Try again in a minute. The snapshots that exist are unharmed."
+    ),
+}
+"""For each pattern of restic's messages, what they mean to the user. The first that matches counts."""
+PERMANENT = re.compile("|".join(list(PROBLEMS)[:-1]))
+"""Problems that restic would try to overcome for a quarter of an hour, in vain."""
+
+
+@dataclass
+class Output:
+    """The output of restic while it runs.
+
+    Attributes:
+        stdout: its standard output.
+        problems: lines of its standard error. They are complete after the end.
+        code: its exit code. It is set at the end.
+    """
+
+    stdout: IO[bytes]
+    problems: list[str] = field(default_factory=list)
+    code: int = 0
+
+
+class Restic:
+    """The program restic with a repository, which ``connect`` returns.
+
+    Raises `SnapshotError` if restic is not installed, or if there is no repository.
+    """
+
+    def __init__(self, connect: Callable[[], Repository]) -> None:
+        self._program = shutil.which("restic") or ""
+        if not self._program:
+            raise SnapshotError(
+                "restic is not installed on this server. Ask the hub's administrator to add the Debian package "
+                "`restic` to its image."
+            )
+        self._repository = connect()
+
+    def records(self, *words: str, cwd: Path | None = None, accepted: Sequence[int] = (0,)) -> list[Any]:
+        """Run a command of restic, and return the JSON of each line of its output."""
+        with self.running(*words, cwd=cwd, accepted=accepted) as output:
+            return [json.loads(line) for line in output.stdout if line.strip()]
+
+    @contextmanager
+    def running(self, *words: str, cwd: Path | None = None, accepted: Sequence[int] = (0,)) -> Iterator[Output]:
+        """Run a command of restic, and yield its output.
+
+        Raises `SnapshotError` at the end if the exit code is not an accepted one. If the caller is interrupted, restic
+        is stopped, so that it removes its lock.
+        """
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RESTIC_")}
+        with _memory_file(self._repository.url) as url, _memory_file(self._repository.password) as password:
+            process = subprocess.Popen(
+                [self._program, "--repository-file", _path(url), "--password-file", _path(password), "--json", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env=environment,
+                pass_fds=(url, password),
+                # Jupyter interrupts all processes of the kernel's group, and then would stop restic a second time.
+                process_group=0,
+            )
+            assert process.stdout is not None
+            assert process.stderr is not None
+            output = Output(process.stdout)
+            reader = threading.Thread(target=_read_problems, args=(process, process.stderr, output.problems))
+            reader.start()
+            try:
+                yield output
+                output.code = process.wait()
+            finally:
+                _stop(process)
+                reader.join()
+                process.stdout.close()
+        if output.code not in accepted:
+            raise problem(output.problems)
+
+
+def problem(lines: Sequence[str]) -> FarandoleError:
+    """Return the error for what restic reported."""
+    text = "\n".join(lines)
+    error = SnapshotError(
+        next(
+            (meaning for pattern, meaning in PROBLEMS.items() if re.search(pattern, text)),
+            f"restic failed: {_summary(lines)}. Try again; if this remains, tell the hub's administrator.",
+        )
+    )
+    error.add_note(text)
+    return error
+
+
+def _summary(lines: Sequence[str]) -> str:
+    """Return the first line that says why restic failed."""
+    fatal = [line for line in lines if line.startswith("Fatal: ")]
+    return printable((fatal or list(lines) or ["it reported no reason"])[0].removeprefix("Fatal: ").rstrip("."))
+
+
+def _read_problems(process: subprocess.Popen[bytes], stderr: IO[bytes], problems: list[str]) -> None:
+    """Collect lines of restic's standard error. Stop restic if it would retry what cannot succeed."""
+    with stderr:
+        for line in stderr:
+            text = line.decode(errors="replace").rstrip("\n")
+            if len(problems) < MOST_LINES:
+                problems.append(text)
+            if "retrying after" in text and PERMANENT.search(text):
+                process.send_signal(signal.SIGINT)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt restic if it still runs, and wait for its end. It then removes its lock."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _memory_file(text: str) -> Iterator[int]:
+    """Yield the descriptor of a file in memory, which only this process and those that inherit it can open."""
+    with os.fdopen(os.memfd_create("snapshots"), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        yield file.fileno()
+
+
+def _path(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"

@@ -17,18 +17,22 @@ from farandole.times import time_text
 FILES = PurePath("files")
 
 
-def restore(restic: Restic, snapshot: Snapshot, relative: PurePath, target: Path, *, keep_both: bool) -> Path:
-    """Restore the path ``relative`` of the home to ``target``, or beside it if it exists and both are to be kept.
+def restore(
+    restic: Restic, snapshot: Snapshot, home: Path, relative: PurePath, to: Path | None, *, keep_both: bool
+) -> Path:
+    """Restore a path of the home where it was, or into the folder ``to``. If it exists, it may be put beside it.
 
     Raises:
         UsageError: the snapshot does not have the path, or the target exists.
         SnapshotError: it could not be restored. Nothing is left of it.
     """
-    target = _free(target, snapshot, keep_both=keep_both)
+    place = home / relative
+    target = _free(place if to is None else to / place.name, snapshot, keep_both=keep_both)
     size = _size(restic, snapshot, relative)
     try:
         check_room(target, size)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if to is not None:
+            to.mkdir(parents=True, exist_ok=True)
         with partial_folder(target) as partial:
             words = ["--target", str(partial / FILES), "--include", escaped(inside(relative))]
             with restic.running("restore", "--no-lock", *words, "--", snapshot.id) as output:

@@ -117,10 +117,8 @@ class Snapshots:
         relative = self._relative(path)
         restic = self._restic()
         snapshot = snapshot_at(all_snapshots(restic), at)
-        target = self._home / relative
-        if to is not None:
-            target = _expanded(to) / target.name
-        return restore(restic, snapshot, relative, target, keep_both=keep_both)
+        folder = None if to is None else _expanded(to)
+        return restore(restic, snapshot, self._home, relative, folder, keep_both=keep_both)
 
     def _restic(self) -> Restic:
         return Restic(self._connect)

@@ -104,7 +104,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     from farandole.notebook.help import ask_for_help
     from farandole.notebook.magics import FarandoleMagics
     from farandole.notebook.serving.magics import ServingMagics
-    from farandole.notebook.snapshot import SnapshotMagics
+    from farandole.notebook.snapshots.magics import SnapshotMagics
 
     shell.register_magics(FarandoleMagics, ServingMagics, SnapshotMagics)
     show_runs(shell)

@@ -49,10 +49,20 @@ class Choice:
     def patterns(self, home: Path) -> list[str]:
         """Return the same patterns for restic."""
         runs = str(default_folder())
-        texts = [*self.left_out(), f"{PARTIAL}*"]
-        # Only the names of these folders are literal; what follows may have wildcards.
-        texts = [f"{escaped(runs)}{one.removeprefix(runs)}" if one.startswith(runs) else one for one in texts]
-        return [f"{escaped(str(home))}/{one[2:]}" if one.startswith("~/") else one for one in texts]
+        return [_for_restic(one, str(home), runs) for one in (*self.left_out(), f"{PARTIAL}*")]
+
+
+def _for_restic(pattern: str, home: str, runs: str) -> str:
+    """Return the absolute pattern for restic, in which the names of the home and of the folder of runs are literal.
+
+    restic compares other patterns also with the folders above the home, and would leave out all of it.
+    """
+    for folder in (runs, home):
+        if pattern == folder or pattern.startswith(f"{folder}/"):
+            return escaped(folder) + pattern.removeprefix(folder)
+    if pattern.startswith("~/"):
+        return f"{escaped(home)}/{pattern.removeprefix('~/')}"
+    return pattern if pattern.startswith("/") else f"{escaped(home)}/**/{pattern}"
 
 
 def escaped(path: str) -> str:

@@ -29,6 +29,7 @@ STOP_SECONDS = 20.0
 """How long restic may take to remove its lock before it is killed."""
 MOST_LINES = 1_000
 """The lines of problems that are kept."""
+AWAY = r"connection (refused|reset)|no such host|[tT]imeout|response.*\b50[0234]\b"
 PROBLEMS = {
     r"repository is already locked": (
         "The repository of your snapshots is locked, because the hub removes old snapshots at the moment. Try again in "
@@ -42,21 +43,21 @@ PROBLEMS = {
         "There is no room left on the disk. Remove files that you do not need, or name a folder on another disk with "
         "`--to`."
     ),
+    r"response.*\b(401|403)\b": (
+        "The hub no longer lets this server use snapshots. Restart your notebook server; if this remains, ask the "
+        "hub's administrator."
+    ),
+    AWAY: (
+        "The hub does not answer; it may be restarting. Try again in a minute. The snapshots that exist are unharmed."
+    ),
     r"wrong password or no key found|unable to open config file|Load\(.*(no such file|does not exist|response.*\b404\b)"
     r"|ciphertext verification failed|invalid data returned|not found in (repository|index)|unable to load index": (
         "The repository of your snapshots is damaged: a part of this snapshot is missing or has changed. Try another "
         "snapshot, and tell the hub's administrator, who can repair the repository."
     ),
-    r"response.*\b(401|403)\b": (
-        "The hub no longer lets this server use snapshots. Restart your notebook server; if this remains, ask the "
-        "hub's administrator."
-    ),
-    r"connection refused|no such host|timeout|EOF|response.*\b50[0234]\b": (
-        "The hub does not answer; it may be restarting. Try again in a minute. The snapshots that exist are unharmed."
-    ),
 }
 """For each pattern of restic's messages, what they mean to the user. The first that matches counts."""
-PERMANENT = re.compile("|".join(list(PROBLEMS)[:-1]))
+PERMANENT = re.compile("|".join(pattern for pattern in PROBLEMS if pattern != AWAY))
 """Problems that restic would try to overcome for a quarter of an hour, in vain."""
 
 

@@ -28,6 +28,14 @@ class Site:
         return Snapshots(home=self.home, connect=lambda: Repository(url=str(self.repository), password=PASSWORD))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def restic_cache(tmp_path_factory):
+    """Keep restic's cache out of the home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def empty_repository(tmp_path_factory):
     """A new repository, which tests copy, because creating one takes long."""

@@ -90,7 +90,9 @@ def _checked(settings: Mapping[str, Any]) -> Choice:
         if name in {"runs", "checkpoints"} and not isinstance(value, bool):
             raise UsageError(f"{name!r} in ~/{FILE} must be true or false")
         if name in {"exclude", "include"} and not _are_patterns(value):
-            raise UsageError(f'{name!r} in ~/{FILE} must be a list of names or patterns, such as ["scratch", "*.tmp"]')
+            raise UsageError(
+                f"{name!r} in ~/{FILE} must be a list of names or patterns, such as `['scratch', '*.tmp']`"
+            )
     if unknown := [one for one in settings.get("include", ()) if one not in DERIVED]:
         raise UsageError(
             f"'include' in ~/{FILE} has {unknown[0]!r}, which is not left out by default; it may have "

@@ -64,16 +64,15 @@ def put(partial: Path, inner: PurePath, target: Path) -> None:
     restored = partial / inner
     make_sparse(restored)
     kind = restored.lstat().st_mode
-    if not stat.S_ISDIR(kind):
-        # Unlike a rename, a link fails if the target exists.
-        os.link(restored, target, follow_symlinks=False)
-    elif os.path.lexists(target):
-        raise FileExistsError(target)
-    else:
+    # Unlike a rename, a link or a new folder fails if the target exists.
+    if stat.S_ISDIR(kind):
+        target.mkdir(mode=stat.S_IRWXU)
         # Without write permission on a folder itself, it cannot be moved.
         restored.chmod(stat.S_IMODE(kind) | stat.S_IRWXU)
         restored.rename(target)
         target.chmod(stat.S_IMODE(kind))
+    else:
+        os.link(restored, target, follow_symlinks=False)
 
 
 def make_sparse(restored: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from farandole.exceptions import FarandoleError, SnapshotError
-from farandole.reading import printable
+from farandole.exceptions import SnapshotError
 from farandole.snapshots.connection import Repository
+from farandole.snapshots.failures import PERMANENT, restic_error
 
 HOST = "farandole"
 """The host of all snapshots. Servers have other names each time, and restic compares with the snapshot of a host."""
@@ -29,36 +28,6 @@ STOP_SECONDS = 20.0
 """How long restic may take to remove its lock before it is killed."""
 MOST_LINES = 1_000
 """The lines of problems that are kept."""
-AWAY = r"connection (refused|reset)|no such host|[tT]imeout|response.*\b50[0234]\b"
-PROBLEMS = {
-    r"repository is already locked": (
-        "The repository of your snapshots is locked, because the hub removes old snapshots at the moment. Try again in "
-        "a few minutes; if it stays locked for hours, tell the hub's administrator."
-    ),
-    r"response.*\b507\b|Save\(.*no space left on device": (
-        "The repository of your snapshots is full, so nothing was added. Ask the hub's administrator for more room. "
-        "The snapshots that exist can be restored."
-    ),
-    r"no space left on device|disk quota exceeded": (
-        "There is no room left on the disk. Remove files that you do not need, or name a folder on another disk with "
-        "`--to`."
-    ),
-    r"response.*\b(401|403)\b": (
-        "The hub no longer lets this server use snapshots. Restart your notebook server; if this remains, ask the "
-        "hub's administrator."
-    ),
-    AWAY: (
-        "The hub does not answer; it may be restarting. Try again in a minute. The snapshots that exist are unharmed."
-    ),
-    r"wrong password or no key found|unable to open config file|Load\(.*(no such file|does not exist|response.*\b404\b)"
-    r"|ciphertext verification failed|invalid data returned|not found in (repository|index)|unable to load index": (
-        "The repository of your snapshots is damaged: a part of this snapshot is missing or has changed. Try another "
-        "snapshot, and tell the hub's administrator, who can repair the repository."
-    ),
-}
-"""For each pattern of restic's messages, what they mean to the user. The first that matches counts."""
-PERMANENT = re.compile("|".join(pattern for pattern in PROBLEMS if pattern != AWAY))
-"""Problems that restic would try to overcome for a quarter of an hour, in vain."""
 
 
 @dataclass
@@ -129,26 +98,7 @@ class Restic:
                 reader.join()
                 process.stdout.close()
         if output.code not in accepted:
-            raise problem(output.problems)
-
-
-def problem(lines: Sequence[str]) -> FarandoleError:
-    """Return the error for what restic reported."""
-    text = "\n".join(lines)
-    error = SnapshotError(
-        next(
-            (meaning for pattern, meaning in PROBLEMS.items() if re.search(pattern, text)),
-            f"restic failed: {_summary(lines)}. Try again; if this remains, tell the hub's administrator.",
-        )
-    )
-    error.add_note(text)
-    return error
-
-
-def _summary(lines: Sequence[str]) -> str:
-    """Return the first line that says why restic failed."""
-    fatal = [line for line in lines if line.startswith("Fatal: ")]
-    return printable((fatal or list(lines) or ["it reported no reason"])[0].removeprefix("Fatal: ").rstrip("."))
+            raise restic_error(output.problems)
 
 
 def _read_problems(process: subprocess.Popen[bytes], stderr: IO[bytes], problems: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Tests for how restic is run, and for what users read if it fails."""
+"""Tests for how restic is run, and for how its failures end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 import pytest
 from farandole.exceptions import SnapshotError
 from farandole.snapshots.connection import Repository
-from farandole.snapshots.restic import Restic, problem
+from farandole.snapshots.restic import Restic
 from farandole.snapshots.snapshots import Snapshots
 
 from tests.unit.snapshots.conftest import PASSWORD
@@ -96,34 +96,3 @@ def test_a_repository_that_is_none_is_reported(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(SnapshotError, match="is damaged"):
         Snapshots(home=tmp_path, connect=lambda: Repository(url=str(tmp_path / "none"), password=PASSWORD)).list()
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            "Save(<data/2e>) returned error, retrying after 1s: server response unexpected: 507 Full (507)",
-            "is full, so",
-        ),
-        ("Save(<data/2e1b>) returned error, retrying after 1s: write /r/d: no space left on device", "is full"),
-        ("ignoring error for /data/x: write /home/ada/x: no space left on device", "no room left on the disk"),
-        ("ignoring error for /data/x: write /home/ada/x: disk quota exceeded", "no room left on the disk"),
-        (
-            "Load(<data/507>, 507, 403) returned error, retrying after 1s: unexpected HTTP response (404): 404",
-            "damaged",
-        ),
-        (
-            "Fatal: unable to open config file: unexpected HTTP response (403): 403 Forbidden",
-            "no longer lets this server",
-        ),
-        (
-            'Fatal: unable to open config file: Head "http://hub": dial tcp: connection refused',
-            "The hub does not answer",
-        ),
-        ('List() returned error: Get "http://hub/": dial tcp: connect: connection refused', "The hub does not answer"),
-        ("Fatal: something new.", "restic failed: something new. Try again"),
-        ("", "restic failed"),
-    ],
-)
-def test_what_restic_reports_is_explained(line, message):
-    assert message in str(problem([line]))

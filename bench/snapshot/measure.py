@@ -40,7 +40,7 @@ def measure(repeats: int) -> Iterator[Record]:
     """Yield the records of snapshots."""
     with tempfile.TemporaryDirectory(prefix="farandole-snapshot-") as name:
         home, repository = Path(name, "home"), Path(name, "repository")
-        with environment({"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache"), "RESTIC_PASSWORD": PASSWORD}):
+        with environment({"HOME": str(home), "RESTIC_PASSWORD": PASSWORD}):
             yield from _measure(home, repository, repeats)
 
 

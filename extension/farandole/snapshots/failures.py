@@ -9,7 +9,7 @@ from farandole.exceptions import SnapshotError
 from farandole.reading import printable
 
 LOCKED = r"repository is already locked"
-FULL = r"response.*\b507\b|Save\(.*no space left on device"
+FULL = r"response.*\b507\b|(Save\(|unable to (save|create lock)).*no space left on device"
 NO_ROOM = r"no space left on device|disk quota exceeded"
 REFUSED = r"response.*\b(401|403)\b"
 AWAY = r"connection (refused|reset)|no such host|[tT]imeout|response.*\b50[0234]\b"

@@ -45,7 +45,7 @@ class TakenSnapshot(Snapshot):
         files: the number of files in it.
         size: their bytes.
         added: the bytes that were stored, because no earlier snapshot had them.
-        unread: files and folders that are not in it, because they could not be read.
+        unread: paths in the home that are not in it, because they could not be read.
         left_out: patterns of the files that are left out by choice.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from farandole.snapshots.model import Snapshot, Version, parse_snapshot, seconds
@@ -26,10 +27,11 @@ def summary(stdout: IO[bytes]) -> dict[str, Any]:
     return records[-1] if records else {}
 
 
-def unread(problems: Sequence[str]) -> tuple[str, ...]:
-    """Return the files and folders that ``restic backup`` could not read."""
+def unread(problems: Sequence[str], home: Path) -> tuple[str, ...]:
+    """Return the files and folders of the home that ``restic backup`` could not read."""
     records = [json.loads(line) for line in problems if line.startswith("{")]
-    return tuple(dict.fromkeys(one["item"] for one in records if one.get("message_type") == "error"))
+    names = [one["item"].removeprefix(f"{home}/") for one in records if one.get("message_type") == "error"]
+    return tuple(dict.fromkeys(names))
 
 
 def versions(restic: Restic, snapshots: Sequence[Snapshot], pattern: str) -> list[Version]:

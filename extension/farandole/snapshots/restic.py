@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.exceptions import SnapshotError
+from farandole.files.private import private_folder
 from farandole.snapshots.connection import Repository
 from farandole.snapshots.failures import PERMANENT, restic_error
 
@@ -75,7 +76,7 @@ class Restic:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RESTIC_")}
         with _memory_file(self._repository.url) as url, _memory_file(self._repository.password) as password:
             process = subprocess.Popen(
-                [self._program, "--repository-file", _path(url), "--password-file", _path(password), "--json", *words],
+                [self._program, *_options(_path(url), _path(password)), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -130,6 +131,12 @@ def _memory_file(text: str) -> Iterator[int]:
         file.write(text)
         file.flush()
         yield file.fileno()
+
+
+def _options(url: str, password: str) -> list[str]:
+    """Return the options of each command. The cache is not in the home, which may have no room."""
+    cache = str(private_folder("farandole-snapshots"))
+    return ["--repository-file", url, "--password-file", password, "--cache-dir", cache, "--json"]
 
 
 def _path(descriptor: int) -> str:

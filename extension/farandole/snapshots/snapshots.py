@@ -52,7 +52,7 @@ class Snapshots:
             files=done["total_files_processed"],
             size=done["total_bytes_processed"],
             added=done["data_added"],
-            unread=unread(output.problems) if output.code == UNREAD else (),
+            unread=unread(output.problems, self._home) if output.code == UNREAD else (),
             left_out=choice.left_out(),
         )
 

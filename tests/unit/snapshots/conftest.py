@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,15 +29,15 @@ class Site:
         return Snapshots(home=self.home, connect=lambda: Repository(url=str(self.repository), password=PASSWORD))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def restic_cache(tmp_path_factory):
-    """Keep restic's cache out of the home of whoever runs the tests."""
+    """Remove the cache of these repositories at the end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def empty_repository(tmp_path_factory):
     """A new repository, which tests copy, because creating one takes long."""
     folder = tmp_path_factory.mktemp("empty") / "repository"
@@ -60,7 +61,7 @@ def site(tmp_path, empty_repository, monkeypatch):
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def strange(tmp_path_factory, empty_repository):
     """A home with files that are not easy to restore, and one snapshot of it."""
     made = make_site(tmp_path_factory.mktemp("strange"), empty_repository)

@@ -13,6 +13,7 @@ from farandole.snapshots.failures import restic_error
             "Save(<data/2e>) returned error, retrying after 1s: server response unexpected: 507 Full (507)",
             "is full, so",
         ),
+        ("Fatal: unable to save snapshot: write /r/data/23: no space left on device", "is full"),
         ("Save(<data/2e1b>) returned error, retrying after 1s: write /r/d: no space left on device", "is full"),
         ("ignoring error for /data/x: write /home/ada/x: no space left on device", "no room left on the disk"),
         ("ignoring error for /data/x: write /home/ada/x: disk quota exceeded", "no room left on the disk"),

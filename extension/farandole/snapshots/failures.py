@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from farandole.exceptions import SnapshotError
 from farandole.reading import printable
+from farandole.snapshots.choice import FILE
 
 LOCKED = r"repository is already locked"
 FULL = r"response.*\b507\b|(Save\(|unable to (save|create lock)).*no space left on device"
@@ -39,8 +40,8 @@ def restic_failure(lines: Sequence[str]) -> str:
         )
     if re.search(FULL, text):
         return (
-            "The repository of your snapshots is full, so nothing was added. Ask the hub's administrator for more "
-            "room. The snapshots that exist can be restored."
+            "The repository of your snapshots is full, so nothing was added. Leave out large folders with "
+            f"~/{FILE}, or ask the hub's administrator for more room. The snapshots that exist can be restored."
         )
     if re.search(NO_ROOM, text):
         return (

@@ -37,7 +37,7 @@ def unread(problems: Sequence[str], home: Path) -> tuple[str, ...]:
 def versions(restic: Restic, snapshots: Sequence[Snapshot], pattern: str) -> list[Version]:
     """Return those of the snapshots that have the path of a pattern."""
     with restic.running("find", "--no-lock", "--host", HOST, "--", pattern) as output:
-        nodes = dict(_first_matches(output.stdout))
+        nodes = dict(first_matches(output.stdout))
     return [_version(snapshot, nodes[snapshot.id]) for snapshot in snapshots if snapshot.id in nodes]
 
 
@@ -58,7 +58,7 @@ def _version(snapshot: Snapshot, node: dict[str, Any]) -> Version:
     )
 
 
-def _first_matches(stdout: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+def first_matches(stdout: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the id of each snapshot in the output of ``restic find``, with its first match, which is the path itself.
 
     The other matches are all files below the path. There may be millions, so they are not parsed.

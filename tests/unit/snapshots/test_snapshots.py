@@ -8,7 +8,6 @@ import pytest
 from farandole.exceptions import UsageError
 from farandole.snapshots.choice import FILE
 from farandole.snapshots.model import Change
-from farandole.snapshots.records import unread
 
 
 def test_snapshots_are_taken_listed_and_compared(site):
@@ -67,16 +66,6 @@ def test_the_first_snapshot_has_all_and_one_without_changes_adds_nothing(site):
     (site.home / "random").write_bytes(os.urandom(2**20))
     assert site.snapshots.take().added > 2**20
     assert site.snapshots.take().added < 2**16
-
-
-def test_files_that_cannot_be_read_are_named(tmp_path):
-    lines = [
-        '{"message_type":"error","error":{},"during":"scan","item":"dark"}',
-        f'{{"message_type":"error","error":{{}},"during":"archival","item":"{tmp_path}/dark"}}',
-        f'{{"message_type":"error","error":{{}},"during":"archival","item":"{tmp_path}/hidden"}}',
-        "Warning: at least one source file could not be read",
-    ]
-    assert unread(lines, tmp_path) == ("dark", "hidden")
 
 
 def test_one_snapshot_cannot_be_compared(strange):

@@ -27,7 +27,7 @@ HOST = "farandole"
 """The host of all snapshots. Servers have other names each time, and restic compares with the snapshot of a host."""
 STOP_SECONDS = 20.0
 """How long restic may take to remove its lock before it is killed."""
-MOST_LINES = 1_000
+MOST_LINES = 100_000
 """The lines of problems that are kept."""
 
 
@@ -61,9 +61,9 @@ class Restic:
             )
         self._repository = connect()
 
-    def records(self, *words: str, cwd: Path | None = None, accepted: Sequence[int] = (0,)) -> list[Any]:
+    def records(self, *words: str) -> list[Any]:
         """Run a command of restic, and return the JSON of each line of its output."""
-        with self.running(*words, cwd=cwd, accepted=accepted) as output:
+        with self.running(*words) as output:
             return [json.loads(line) for line in output.stdout if line.strip()]
 
     @contextmanager

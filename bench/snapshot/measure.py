@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILES = 100_000
 FILES_IN_FOLDER = 500
 FILE_BYTES = 1_000
-CHANGED = FILES // 100
+CHANGED_SHARE = 0.01
 SEED = 24
 MOST_SECONDS = 5.0
 MOST_RESTORE_SECONDS = 3.0
@@ -36,24 +36,24 @@ PASSWORD = "bench"
 T = TypeVar("T")
 
 
-def measure(repeats: int) -> Iterator[Record]:
-    """Yield the records of snapshots."""
+def measure(repeats: int, files: int = FILES) -> Iterator[Record]:
+    """Yield the records of snapshots of a home with so many files."""
     with tempfile.TemporaryDirectory(prefix="farandole-snapshot-") as name:
         home, repository = Path(name, "home"), Path(name, "repository")
         with environment({"HOME": str(home), "RESTIC_PASSWORD": PASSWORD}):
-            yield from _measure(home, repository, repeats)
+            yield from _measure(home, repository, repeats, files)
 
 
-def _measure(home: Path, repository: Path, repeats: int) -> Iterator[Record]:
+def _measure(home: Path, repository: Path, repeats: int, files: int) -> Iterator[Record]:
     chance = random.Random(SEED)
-    paths = _create(home, chance)
+    paths, changed = _create(home, chance, files), round(files * CHANGED_SHARE)
     subprocess.run(["restic", "init", "--quiet", "--repo", str(repository)], check=True)
     snapshots = Snapshots(home=home, connect=lambda: Repository(url=str(repository), password=PASSWORD))
     seconds, first = _timed(snapshots.take)
     yield Record(name="snapshot_first_s", value=seconds, unit="s", runs=(seconds,), note=_note(first))
     times, restores, added = [], [], 0
     for run in range(repeats):
-        for path in chance.sample(paths, CHANGED):
+        for path in chance.sample(paths, changed):
             path.write_bytes(chance.randbytes(FILE_BYTES))
         seconds, taken = _timed(snapshots.take)
         times.append(seconds)
@@ -65,17 +65,17 @@ def _measure(home: Path, repository: Path, repeats: int) -> Iterator[Record]:
         restores.append(seconds)
         if lost.read_bytes() != content:
             raise RuntimeError(f"run {run}: {lost} was restored with another content")
-    note = f"after {CHANGED:,} of {FILES:,} files have changed"
+    note = f"after {changed:,} of {files:,} files have changed"
     yield median_of("snapshot_changed_s", times, "s", limit=f"<= {MOST_SECONDS:g}", note=note)
     yield median_of("snapshot_restore_s", restores, "s", limit=f"<= {MOST_RESTORE_SECONDS:g}", note="one deleted file")
     yield _megabytes("snapshot_added_mb", added, note)
     yield _megabytes("snapshot_repository_mb", _size(repository), f"{repeats + 1} snapshots of {_note(first)}")
 
 
-def _create(home: Path, chance: random.Random) -> list[Path]:
+def _create(home: Path, chance: random.Random, files: int) -> list[Path]:
     """Create the files of a home, with random content that restic cannot compress."""
     paths = []
-    for number in range(FILES):
+    for number in range(files):
         folder = home / "data" / f"part-{number // FILES_IN_FOLDER:03}"
         folder.mkdir(parents=True, exist_ok=True)
         paths.append(folder / f"sample-{number:06}.bin")

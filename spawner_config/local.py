@@ -26,6 +26,7 @@ from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
 from spawner_config.access.guards import GuardedAuthenticator
+from spawner_config.local_data import LocalData
 from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.compose import is_loopback
 from spawner_config.origins.configure import configure_origins
@@ -157,6 +158,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     configure_operators(c, settings, profile_set, url=at, bind="127.0.0.1", local=True)
     configure_local_streams(c, settings, kept_port)
 
+    data = LocalData.from_environment(os.environ, settings.state / "datasets")
     c.JupyterHub.spawner_class = LocalSpawner
     c.LocalSpawner.state_folder = str(settings.state)
     c.Spawner.poll_interval = 2
@@ -170,6 +172,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         },
         args=["--allow-root"] if os.geteuid() == 0 else [],
         serving_python=str(SERVING_PYTHON),
+        finish=data.set_variables,
     )
 
 

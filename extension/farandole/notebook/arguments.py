@@ -1,10 +1,10 @@
-"""Reads the arguments of the magics."""
+"""Reads the arguments of the magics, and performs their actions."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from typing import Any
 
@@ -12,7 +12,7 @@ from IPython.core.error import UsageError as IPythonUsageError
 
 from farandole.driver.options import Elastic
 from farandole.exceptions import UsageError
-from farandole.notebook.help import similar_option
+from farandole.notebook.help import check_options, explained, similar_option
 from farandole.suggestions import did_you_mean
 
 MISSING_ACTION = "required: action"
@@ -40,6 +40,22 @@ def parse_line(magic: Any, line: str, *, actions: Sequence[str] = ()) -> argpars
 def unknown_action(magic: str, action: str, actions: Sequence[str]) -> str:
     """Return the message for an unknown action of a magic."""
     return f"{magic} has no action {action!r}; use one of {', '.join(actions)}.{did_you_mean(action, actions)}"
+
+
+def perform(
+    magic: str,
+    options: argparse.Namespace,
+    actions: dict[str, Callable[[argparse.Namespace], Any]],
+    parser: argparse.ArgumentParser,
+) -> Any:
+    """Perform the action of a magic, or explain it."""
+    if options.action not in actions:
+        raise UsageError(unknown_action(magic, options.action, tuple(actions)))
+    if options.help:
+        print(explained(f"{magic} {options.action}", actions[options.action], parser))
+        return None
+    check_options(f"{magic} {options.action}", actions[options.action], options, parser)
+    return actions[options.action](options)
 
 
 def check_variable(name: str, problem: str) -> None:

@@ -1,7 +1,7 @@
 """Commands for administrators::
 
-    python -m farandole.datasets.versions copy FOLDER VOLUME     copy a folder to an empty volume as a version
-    python -m farandole.datasets.versions verify VOLUME          compare a version with its manifest
+python -m farandole.datasets.versions copy FOLDER VOLUME     copy a folder to an empty volume as a version
+python -m farandole.datasets.versions verify VOLUME          compare a version with its manifest
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _check_folders(source: Path, target: Path, paths: list[str]) -> None:
     if not paths:
         raise UsageError(f"{source} has no files")
     # The file system of a volume may have this folder from the beginning.
-    if others := [name for name in os.listdir(target) if name != "lost+found"]:
+    if others := [one.name for one in target.iterdir() if one.name != "lost+found"]:
         raise UsageError(f"{target} is not empty: it has {others[0]!r}. A version of a data set is never replaced.")
 
 
@@ -67,7 +67,7 @@ def _copy_file(source: Path, path: str, target: Path) -> tuple[str, int]:
 def _make_read_only(folder: Path) -> None:
     for name, _, files in os.walk(folder, topdown=False):
         for file in files:
-            os.chmod(os.path.join(name, file), READ_ONLY_FILE)
-        os.chmod(name, READ_ONLY_FOLDER)
+            Path(name, file).chmod(READ_ONLY_FILE)
+        Path(name).chmod(READ_ONLY_FOLDER)
     # One call writes what may be millions of files to the disk.
     os.sync()

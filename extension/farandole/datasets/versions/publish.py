@@ -95,7 +95,7 @@ def _new_folder(data_set: Path) -> Iterator[Path]:
 def _delete(folder: Path) -> None:
     for name, _, _ in os.walk(folder):
         # Files in read-only folders cannot be deleted.
-        os.chmod(name, 0o700)
+        Path(name).chmod(0o700)
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 

@@ -15,8 +15,8 @@ class Software:
     """What a run records about its ranks.
 
     - ``packages``: the versions of Python and packages on rank 0
-    - ``data_sets``: the digest of each version of a data set, such as ``{"imagenet@2": "sha256:9c3f..."}``; if it is not
-      the same on all ranks, the text names the ranks
+    - ``data_sets``: the digest of each version of a data set, such as ``{"imagenet@2": "sha256:9c3f..."}``; if it is
+      not the same on all ranks, the text names the ranks
     """
 
     packages: dict[str, str] = field(default_factory=dict)

@@ -37,7 +37,8 @@ def make_writable(folder: Path) -> None:
 
 
 def test_sha256sum_verifies_a_version(version):
-    checked = subprocess.run(["sha256sum", "--strict", "--quiet", "-c", MANIFEST], cwd=version, capture_output=True)
+    command = ["sha256sum", "--strict", "--quiet", "-c", MANIFEST]
+    checked = subprocess.run(command, cwd=version, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert len((version / MANIFEST).read_bytes().splitlines()) == len(NAMES)
 
@@ -108,7 +109,7 @@ def test_an_error_names_the_folder(source, tmp_path):
 def test_the_commands_for_administrators(source, tmp_path):
     def run(*words):
         command = [sys.executable, "-m", "farandole.datasets.versions", *words]
-        return subprocess.run(command, capture_output=True, text=True)
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     (tmp_path / "to").mkdir()
     copied = run("copy", source, tmp_path / "to")

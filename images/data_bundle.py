@@ -95,4 +95,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1])
     except StepError as exc:
-        raise SystemExit(str(exc)) from exc
+        sys.exit(str(exc))

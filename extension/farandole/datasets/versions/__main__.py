@@ -7,6 +7,7 @@ python -m farandole.datasets.versions verify VOLUME          compare a version w
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from farandole.datasets.versions.copy import copy_version
@@ -26,7 +27,7 @@ def main() -> None:
     try:
         print(copy_version(options.source, options.target).digest if "source" in options else verify(options.folder))
     except FarandoleError as exc:
-        raise SystemExit(str(exc)) from exc
+        sys.exit(str(exc))
 
 
 if __name__ == "__main__":

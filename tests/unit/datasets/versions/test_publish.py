@@ -2,11 +2,29 @@
 
 import fcntl
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from farandole.datasets.versions.manifest import verify
 from farandole.datasets.versions.publish import PUBLISH_TO, publish
 from farandole.exceptions import DataSetError, UsageError
+
+PUBLISH = "import sys, pathlib; from farandole.datasets.versions import publish; "
+PUBLISH += "publish.publish(pathlib.Path(sys.argv[1]), 'digits')"
+PUBLISH_AND_DIE = """
+import os, pathlib, signal, sys
+from farandole.datasets.versions import copy, publish
+left, copy_file = [int(sys.argv[2])], copy._copy_file
+def dying(*arguments):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return copy_file(*arguments)
+copy._copy_file = dying
+publish.publish(pathlib.Path(sys.argv[1]), "digits")
+"""
 
 
 @pytest.fixture
@@ -69,6 +87,30 @@ def test_what_a_killed_publication_left_is_deleted(store, source):
     left.chmod(0o555)
     publish(source, "digits")
     assert names_in(store / "digits") == ["1"]
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_kill_leaves_whole_versions_only(store, source, moment):
+    """The moments are spread over the copying of the files. The next publication deletes what is left."""
+    for number in range(300):
+        (source / f"{number}.txt").write_text(str(moment))
+    published = publish(source, "digits").copied.digest
+    (source / "0.txt").write_text("other")
+    child = subprocess.Popen([sys.executable, "-c", PUBLISH_AND_DIE, source, str(moment * 40)])
+    assert child.wait(30) == -signal.SIGKILL
+    assert [name for name in names_in(store / "digits") if not name.startswith(".")] == ["1"]
+    assert verify(store / "digits" / "1") == published
+    assert str(publish(source, "digits").version) == "digits@2"
+    assert sorted(names_in(store / "digits")) == ["1", "2"]
+
+
+def test_a_full_disk_leaves_nothing(store, source):
+    (source / "large.bin").write_bytes(b"x" * 2_000_000)
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); {PUBLISH}"
+    done = subprocess.run([sys.executable, "-c", limited, source], capture_output=True, text=True, check=False)
+    assert "DataSetError" in done.stderr
+    assert "File too large" in done.stderr
+    assert names_in(store / "digits") == []
 
 
 def test_a_second_publication_at_the_same_time_is_refused(store, source):

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.datasets.versions.manifest import MANIFEST, digest_of, files_in, manifest_of
+from farandole.datasets.versions.manifest import LOST_FOUND, MANIFEST, digest_of, files_in, manifest_of
 from farandole.exceptions import DataSetError, UsageError
 from farandole.reading import open_regular, reason
 
@@ -48,8 +48,7 @@ def copy_version(source: Path, target: Path) -> Copied:
 def _check_folders(source: Path, target: Path, paths: list[str]) -> None:
     if not paths:
         raise UsageError(f"{source} has no files")
-    # The file system of a volume may have this folder from the beginning.
-    if others := [one.name for one in target.iterdir() if one.name != "lost+found"]:
+    if others := [one.name for one in target.iterdir() if one.name != LOST_FOUND]:
         raise UsageError(f"{target} is not empty: it has {others[0]!r}. A version of a data set is never replaced.")
 
 

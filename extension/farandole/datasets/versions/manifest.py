@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from farandole.exceptions import DataSetError, UsageError
@@ -19,6 +19,10 @@ MANIFEST = ".manifest-sha256.txt"
 ESCAPES = ((b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 """How ``sha256sum`` writes characters that would break its lines."""
 DIGEST_CHARACTERS = 64
+LOST_FOUND = "lost+found"
+"""A folder that the file system of a volume may have from the beginning."""
+OUTSIDE = frozenset({MANIFEST, LOST_FOUND})
+"""The names in the folder of a version that its manifest leaves out."""
 
 
 def files_in(folder: Path) -> list[str]:
@@ -26,22 +30,28 @@ def files_in(folder: Path) -> list[str]:
 
     Raises UsageError for links, pipes and the like, and OSError if the folder cannot be read.
     """
-    return sorted(filter(MANIFEST.__ne__, _below(folder, "")), key=os.fsencode)
+    found, folders = [], [""]
+    while folders:
+        prefix = folders.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                if path in OUTSIDE:
+                    continue
+                if _is_folder(folder, path, entry.stat(follow_symlinks=False).st_mode):
+                    folders.append(f"{path}/")
+                else:
+                    found.append(path)
+    return sorted(found, key=os.fsencode)
 
 
-def _below(folder: Path, prefix: str) -> Iterator[str]:
-    with os.scandir(folder / prefix) as entries:
-        for entry in entries:
-            path, mode = f"{prefix}{entry.name}", entry.stat(follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
-                yield from _below(folder, f"{path}/")
-            elif stat.S_ISREG(mode):
-                yield path
-            else:
-                raise UsageError(
-                    f"{path!r} in {folder} is neither a file nor a folder; a data set has no links, pipes or devices. "
-                    "`cp -rL` copies a folder with the files that its links name."
-                )
+def _is_folder(folder: Path, path: str, mode: int) -> bool:
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise UsageError(
+            f"{path!r} in {folder} is neither a file nor a folder; a data set has no links, pipes or devices. "
+            "`cp -rL` copies a folder with the files that its links name."
+        )
+    return stat.S_ISDIR(mode)
 
 
 def manifest_of(digests: Iterable[tuple[str, str]]) -> bytes:
@@ -56,18 +66,18 @@ def _line(path: bytes, digest: bytes) -> bytes:
     return (b"" if escaped == path else b"\\") + digest + b"  " + escaped + b"\n"
 
 
-def read_manifest(folder: Path) -> bytes:
-    """Return the manifest of a version. Raises DataSetError if there is none, or if it cannot be read."""
-    try:
-        with open_regular(folder, MANIFEST) as file:
-            return file.read()
-    except (OSError, ValueError) as exc:
-        raise DataSetError(f"{folder} is not a version of a data set: {reason(exc)}") from exc
-
-
 def digest_of(manifest: bytes) -> str:
     """Return the digest of a data set, such as ``sha256:9c3f...``, from its manifest."""
     return f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+
+
+def digest_in(folder: Path) -> str:
+    """Return the digest of a version. Raises DataSetError if its folder has no manifest, or if it cannot be read."""
+    try:
+        # The manifest of millions of files has hundreds of megabytes.
+        return f"sha256:{_digest(folder, MANIFEST)}"
+    except (OSError, ValueError) as exc:
+        raise DataSetError(f"{folder} is not a version of a data set: {reason(exc)}") from exc
 
 
 def verify(folder: Path) -> str:
@@ -75,8 +85,10 @@ def verify(folder: Path) -> str:
 
     Raises DataSetError if a file is missing, is new or has another content, and UsageError for links.
     """
-    manifest = read_manifest(folder)
+    digest = digest_in(folder)
     try:
+        with open_regular(folder, MANIFEST) as file:
+            manifest = file.read()
         found = manifest_of((path, _digest(folder, path)) for path in files_in(folder))
     except (OSError, ValueError) as exc:
         raise DataSetError(f"{folder} cannot be verified: {reason(exc)}") from exc
@@ -86,7 +98,7 @@ def verify(folder: Path) -> str:
             f"{folder} differs from its manifest in {len(names)} file{'' if len(names) == 1 else 's'}, such as "
             f"{names[0]!r}. Copy the version again from where it was published."
         )
-    return digest_of(manifest)
+    return digest
 
 
 def _digest(folder: Path, path: str) -> str:

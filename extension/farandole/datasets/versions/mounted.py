@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from farandole.datasets.versions.manifest import digest_of, read_manifest
+from farandole.datasets.versions.manifest import digest_in
 from farandole.exceptions import DataSetError, UsageError
 from farandole.suggestions import did_you_mean
 
@@ -43,6 +43,6 @@ def digests() -> dict[str, str]:
 
 def _digest(folder: Path) -> str:
     try:
-        return digest_of(read_manifest(folder))
+        return digest_in(folder)
     except DataSetError:
         return MISSING

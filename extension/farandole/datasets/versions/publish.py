@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.datasets.versions.copy import Copied, copy_version
-from farandole.datasets.versions.manifest import digest_of, read_manifest
+from farandole.datasets.versions.manifest import digest_in
 from farandole.datasets.versions.names import NUMBER, DataVersion, check_name
 from farandole.exceptions import DataSetError, UsageError
 from farandole.reading import reason
@@ -106,6 +106,6 @@ def _versions(data_set: Path) -> list[int]:
 
 def _refuse_equal(name: str, data_set: Path, numbers: list[int], digest: str) -> None:
     for number in numbers:
-        if digest_of(read_manifest(data_set / str(number))) == digest:
+        if digest_in(data_set / str(number)) == digest:
             version = DataVersion(name=name, number=number)
             raise UsageError(f"the folder has the same files as {version}, so nothing was published; use {version}")

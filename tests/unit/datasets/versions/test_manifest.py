@@ -94,6 +94,14 @@ def test_an_existing_version_is_not_replaced(source, version):
     assert verify(version) == before
 
 
+def test_the_folder_of_a_new_file_system_is_left_out(source, tmp_path):
+    (tmp_path / "to" / "lost+found").mkdir(parents=True)
+    copied = copy_version(source, tmp_path / "to")
+    (tmp_path / "to" / "lost+found").chmod(0o700)
+    (tmp_path / "to" / "lost+found" / "#12").write_text("")
+    assert verify(tmp_path / "to") == copied.digest
+
+
 def test_a_folder_without_files_is_refused(tmp_path):
     (tmp_path / "from" / "below").mkdir(parents=True)
     (tmp_path / "to").mkdir()

@@ -10,7 +10,7 @@ from farandole.runs.view import view_of
 
 DEADLINE = 60
 MEMORY = 800 * 2**20
-"""The memory of a rank in bytes. It has room for half of the large model, but not for all."""
+"""The memory of a rank in bytes. Half of the large model fits into it, but not the whole model."""
 TRAIN = """
 import farandole as fd, torch
 from torch import nn
@@ -62,7 +62,7 @@ def test_the_memory_of_a_model_is_shown_and_a_rank_that_is_too_small_is_told_the
 
 
 def killed(cluster, cell, flag):
-    """Return the error of a cell whose ranks are killed as soon as they have sent an advice."""
+    """Return the error of a cell whose ranks are killed once the driver has received their prediction."""
     flag.unlink(missing_ok=True)
     run = cluster.train(cell, detach=True)
     deadline = time.monotonic() + DEADLINE

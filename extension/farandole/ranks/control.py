@@ -100,7 +100,7 @@ def begin(
     run.current().begin(folder, resume, overrides)
     if lr_rule:
         membership.current().begin(lr_rule)
-    # `fd.prepare` imports this module, which needs torch. Before that, there is no model.
+    # `fd.prepare` imports this module, which imports torch. If it is not imported, no model has been prepared.
     if (fit := sys.modules.get("farandole.ranks.training.mesh.fit")) is not None:
         fit.announcer().begin()
 

@@ -164,9 +164,9 @@ def read_newest(find: Callable[[], list[Path]], state: State) -> Content | None:
 
 
 def place(state: State) -> BatchPlace:
-    """Return which share of each batch this rank gets.
+    """Return this rank's share of each batch.
 
-    Along some dimensions of a mesh, ranks have the same share. They also need the same random numbers.
+    Ranks along some dimensions of a mesh get the same share, and need the same random numbers.
     """
     for part in map(unwrapped, state.parts.values()):
         if isinstance(part, torch.nn.Module) and is_sharded(part):

@@ -72,7 +72,7 @@ def is_staged(part: Any) -> bool:
 
 
 def _is_fsdp(part: Any) -> bool:
-    """Return whether a mesh shards a model. All of its parameters may be gathered at the moment."""
+    """Return whether a mesh shards a model, even if all of its parameters are gathered at the moment."""
     # A process without this module has no such model, and importing it would take a second.
     fsdp = sys.modules.get("torch.distributed.fsdp")
     modules = part.modules() if isinstance(part, torch.nn.Module) else ()

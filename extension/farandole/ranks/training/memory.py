@@ -39,7 +39,7 @@ _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyD
 
 
 class ModelMemory:
-    """Measures the memory of a model after the steps of its optimizer."""
+    """Measures the memory of a model after each step of its optimizer."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, sent: int | None) -> None:
         self._model = model

@@ -24,7 +24,7 @@ from farandole.runs.checkpoints.intact import DamagedError, verified
 from farandole.runs.checkpoints.trust import UntrustedError, check_trusted
 
 PART_KEY = re.compile(r"(stages/\d+/)?parts/(?P<part>[^/]+)/(?P<tensor>.+)")
-"""The key of a tensor of a part. With a pipeline, each rank has the parts of its stages."""
+"""The key of a tensor that belongs to a part of the state. With a pipeline, each rank has the parts of its stages."""
 METADATA = ".metadata"
 """The index of the tensors, from torch.distributed.checkpoint. A checkpoint without tensors has none."""
 DTYPES = {

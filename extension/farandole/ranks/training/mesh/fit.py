@@ -232,7 +232,7 @@ def _step_copies(optimizer: Any) -> int:
 
 
 def _gathered(model: nn.Module, wrap: Sequence[type[nn.Module]] | None) -> int:
-    """Return the bytes of units that a rank has gathered at a time. What is in no unit stays gathered."""
+    """Return the bytes of the units that a rank gathers at a time. Parameters outside of units stay gathered."""
     sizes: list[int] = []
     seen: set[int] = set()
     for unit in (*units(model, wrap), model):

@@ -22,7 +22,7 @@ class OutputWeight:
 
     def __init__(self, model: nn.Module) -> None:
         self._weight = 1.0
-        # The hook stays registered, because torch.compile does not see hooks that come later.
+        # The hook is registered once and stays, because torch.compile ignores hooks that are registered later.
         model.register_forward_hook(self._scale)
 
     def set(self, weight: float) -> None:

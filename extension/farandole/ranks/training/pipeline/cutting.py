@@ -13,7 +13,7 @@ from torch import fx
 from farandole.exceptions import UsageError
 
 STATE = ("call_module", "get_attr")
-"""The kinds of nodes that use a module, a parameter or another attribute of the model."""
+"""The kinds of torch.fx nodes that refer to a module, a parameter or another attribute of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)

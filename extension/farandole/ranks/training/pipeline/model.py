@@ -87,7 +87,7 @@ class Pipeline(nn.Module):
             return self._runner.forward(inputs)
 
     def check_home(self) -> None:
-        """Raise UsageError if the ranks have left the world in which the model was cut."""
+        """Raise UsageError if the ranks have left the world in which `fd.pipeline` divided the model."""
         if self._home != _home():
             raise UsageError(
                 "fd.pipeline: the ranks have changed, or a cell has failed, was interrupted or lost a rank since the "

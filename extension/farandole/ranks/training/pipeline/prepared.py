@@ -1,4 +1,4 @@
-"""``fd.prepare`` with a model from ``fd.pipeline``."""
+"""Implements ``fd.prepare`` for models that ``fd.pipeline`` returned."""
 
 from __future__ import annotations
 

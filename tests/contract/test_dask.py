@@ -38,7 +38,7 @@ from hub.process import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-HOLD_GIL = "import ctypes; ctypes.PyDLL(None).usleep(1_000_000 * {})"
+HOLD_GIL = "import ctypes, pathlib; pathlib.Path({!r}).touch(); ctypes.PyDLL(None).usleep(1_000_000 * {})"
 """A cell that holds the GIL for some seconds, as a C extension may."""
 START_SECONDS = 60
 TRAIN = """
@@ -334,7 +334,9 @@ def test_a_rank_on_which_dask_cannot_start_is_named_and_no_key_is_shown(tmp_path
 
 
 @pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=[pytest.mark.release, pytest.mark.timeout(300)])])
-def test_a_cell_that_holds_the_gil_loses_no_dask_worker(cluster: Cluster, client: Client, seconds: int) -> None:
+def test_a_cell_that_holds_the_gil_loses_no_dask_worker(
+    cluster: Cluster, client: Client, tmp_path: Path, seconds: int
+) -> None:
     """Meanwhile, the notebook and the other rank wait for the data of its rank."""
     wait(kept := client.map(lambda number: [number] * 10, range(8), pure=False))
     before, holders = addresses(client), client.who_has(kept)
@@ -342,9 +344,10 @@ def test_a_cell_that_holds_the_gil_loses_no_dask_worker(cluster: Cluster, client
     [holder] = [address for address, pid in client.run(os.getpid).items() if pid == held]
     [other] = set(before[1:]) - {holder}
     there = [future for future in kept if holder in holders[future.key]]
-    cell = threading.Thread(target=cluster.run, args=[HOLD_GIL.format(seconds)], kwargs={"ranks": [0]})
+    code = HOLD_GIL.format(str(tmp_path / "held"), seconds)
+    cell = threading.Thread(target=cluster.run, args=[code], kwargs={"ranks": [0]})
     cell.start()
-    time.sleep(1)
+    wait_until((tmp_path / "held").exists, START_SECONDS)
     began = time.monotonic()
     sums = client.map(sum, there, workers=[other], pure=False)
     assert len(client.gather(there)) == len(client.gather(sums)) >= 1

@@ -158,7 +158,7 @@ def code_of(info: RunInfo) -> str:
 
     Warn if the file is unreadable.
     """
-    with suppress(FileNotFoundError), warned(info.id):
+    with warned(info.id), suppress(FileNotFoundError):
         return read_code(info.folder)
     return ""
 

@@ -146,6 +146,11 @@ def test_a_pipe_or_a_link_among_the_files_of_a_run_costs_only_that_file(store, n
     assert "root:" not in loaded.code + "".join(loaded.ranks()[0].log.lines())
 
 
+def test_a_run_whose_code_is_not_written_yet_is_read_without_a_warning(store):
+    (store.folder / GOOD / "code.py").unlink()
+    assert store.load(GOOD).code == ""
+
+
 def test_a_link_in_place_of_the_folder_of_metrics_is_not_followed(store, tmp_path):
     run = write_run(store.folder, BAD)
     (run / "metrics").rename(tmp_path / "elsewhere")

@@ -33,27 +33,16 @@ async def test_with_too_few_ranks_the_run_waits_and_gives_up():
     assert host.worlds == []
 
 
-async def test_ranks_that_form_no_world_in_time_are_gathered_and_not_killed():
-    host = FakeHost(3, Elastic(), stuck=1, form=0.1, replacement=60)
+@pytest.mark.parametrize(("failure", "worlds"), [({"stuck": 1, "form": 0.1}, 2), ({"refuses": 6}, 1)])
+async def test_failed_attempts_to_form_a_world_kill_no_rank_and_do_not_fail_the_run(failure, worlds):
+    host = FakeHost(3, Elastic(), replacement=60, **failure)
     run = host.run()
     await until(lambda: host.agent.membership.world)
     host.ranks[2].mark_dead("killed")
     await until(lambda: host.notices)
-    assert host.worlds == [["c-w0", "c-w1"]] * 2
+    assert host.worlds == [["c-w0", "c-w1"]] * worlds
     assert host.notices == ["rank 2 (worker c-w2) was lost: killed: continuing with 2 ranks from step 70"]
     assert all(rank.alive for rank in host.ranks)
-    host.finish()
-    assert len(await run) == 2
-
-
-async def test_failed_attempts_to_form_a_world_are_not_failures_of_the_run():
-    host = FakeHost(3, Elastic(), refuses=6, replacement=60)
-    run = host.run()
-    await until(lambda: host.agent.membership.world)
-    host.ranks[2].mark_dead("killed")
-    await until(lambda: host.notices)
-    assert host.worlds == [["c-w0", "c-w1"]]
-    assert host.notices == ["rank 2 (worker c-w2) was lost: killed: continuing with 2 ranks from step 70"]
     host.finish()
     assert len(await run) == 2
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from tests.docker.engines.second import SecondEngine
     from tests.docker.registry import Registry
 
+pytestmark = pytest.mark.release
+
 CELL_SECONDS = 240.0
 STOP_SECONDS = 180
 STREAMS = ("streams", 4222)
@@ -173,14 +175,12 @@ def can_do_no_more_than_it_must(server: Server) -> None:
     assert "1.0G" in server.run("df", "--human-readable", "/dev/shm")
 
 
-@pytest.mark.release
 def test_the_first_notebook_trains_over_two_machines(swarm_stack: SwarmStack, chromium: Browser) -> None:
     with administrators_lab(swarm_stack, chromium) as lab:
         train_in_the_first_notebook(lab, lambda: len({worker.engine.name for worker in swarm_stack.workers(ADMIN)}))
     swarm_stack.browser(ADMIN).stop_notebook()
 
 
-@pytest.mark.release
 def test_a_profile_selects_machines_by_label(swarm_stack: SwarmStack) -> None:
     api = HubApi(swarm_stack, "emmy")
     names = [f"fast-w{index}" for index in range(2)]
@@ -210,7 +210,6 @@ def test_a_gpu_belongs_to_one_worker_and_a_start_with_two_is_cancelled(
     hedy.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
 
 
-@pytest.mark.release
 def test_an_image_serves_on_a_machine_without_gpus_while_a_gpu_trains(
     swarm_stack: SwarmStack, hedy: RemoteKernel, model_registry: Registry, published: Published
 ) -> None:
@@ -288,7 +287,6 @@ def closed(machines: Swarm) -> Iterator[None]:
 
 
 # tests/docker/test_stack.py tests the same on one machine.
-@pytest.mark.release
 def test_training_continues_while_the_hub_is_killed_and_started_again(
     swarm_stack: SwarmStack, ada: RemoteKernel
 ) -> None:
@@ -326,7 +324,6 @@ def reported(stack: SwarmStack, user: str) -> int:
 
 
 # tests/kubernetes/test_faults.py tests the same behavior on Kubernetes.
-@pytest.mark.release
 def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStack, hedy: RemoteKernel) -> None:
     hedy.execute("%cluster start --workers 2 --backend torch", deadline=CELL_SECONDS)
     count = partial(reported, swarm_stack, "hedy")
@@ -357,7 +354,6 @@ def notices_of(stack: SwarmStack, user: str) -> str:
     return stack.notebook(user).run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
 
 
-@pytest.mark.release
 def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
     swarm_stack: SwarmStack, hedy: RemoteKernel
 ) -> None:
@@ -372,7 +368,6 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
 
 
 # A swarm takes minutes to mark a machine as down.
-@pytest.mark.release
 def test_a_run_continues_without_a_lost_machine(swarm_stack: SwarmStack) -> None:
     machines = swarm_stack.swarm
     # Start rank 0 on the manager. If it ran on the other machine, its last reports would be lost with that machine.

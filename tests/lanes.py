@@ -45,7 +45,7 @@ def lanes() -> dict[str, list[str]]:
     idle = ["tests/integration/test_idle.py"]
     others = (*unit, *browser, *waiting, *idle, *ELSEWHERE)
     integration = ["tests", *(f"--ignore={path}" for path in others)]
-    return {"waiting and contract": waiting, IDLE: idle, "integration": integration, "browser": browser, "unit": unit}
+    return {"waiting and contract": waiting, IDLE: idle, "integration": integration, "unit": unit, "browser": browser}
 
 
 @dataclass(frozen=True)

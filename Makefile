@@ -37,7 +37,7 @@ endef
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp $(VENV)/stamp-nats ## install what the hub needs into .venv, .venv-serving and node_modules
+setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp $(VENV)/stamp-nats $(VENV)/stamp-restic ## install what the hub needs into .venv, .venv-serving and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
 setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry $(VENV)/stamp-redis
@@ -230,6 +230,10 @@ $(VENV)/stamp-registry: $(VENV)/stamp-venv
 # A hub without it has no streams of its own.
 $(VENV)/stamp-nats: $(VENV)/stamp-venv
 	@$(call program,nats-server,streams of the hub) || true
+	@touch $@
+# A hub without it has no snapshots.
+$(VENV)/stamp-restic: $(VENV)/stamp-venv
+	@$(call program,restic,snapshots of users) || true
 	@touch $@
 # The program is that of redis-server, which would also start a service. It decides by its name what it does.
 $(VENV)/stamp-redis: $(VENV)/stamp-venv

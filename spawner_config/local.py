@@ -32,6 +32,7 @@ from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.refusals import refused_start
 from spawner_config.settings import ROOT, Settings, ensure_password
+from spawner_config.snapshots.configure import configure_snapshots
 from spawner_config.streams.local import configure_local_streams
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     at = f"http://127.0.0.1:{free_port()}"
     configure_operators(c, settings, profile_set, url=at, bind="127.0.0.1", local=True)
     configure_local_streams(c, settings, kept_port)
+    configure_snapshots(c, settings, url=f"http://127.0.0.1:{free_port()}", bind="127.0.0.1")
 
     c.JupyterHub.spawner_class = LocalSpawner
     c.LocalSpawner.state_folder = str(settings.state)

@@ -24,6 +24,7 @@ ELSEWHERE = "`MAKERS` and `MESSAGES` in docs/errors_page.py name the place of it
 PART = "its message is a part of another one, in the place of a name such as {exc}"
 HANDLED = "the code handles it"
 DAMAGED = "the panel and the notebook show it as the reason why they leave out a file or a run"
+SAYS_ITSELF = "the sentence itself says what to do"
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/batches/columns.py": {"raise BatchError(": PART},
@@ -122,8 +123,11 @@ NOT_FOR_USERS = {
     "hub/services/operators/client.py": {"raise HubRefusedError(": "the page shows the hub's own message"},
     "hub/services/operators/handlers.py": {
         "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text",
-        "raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, ": "the sentence itself says what to do",
+        "raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, ": SAYS_ITSELF,
     },
+    "hub/services/snapshots/access.py": {"raise HTTPError(": SAYS_ITSELF},
+    "hub/services/snapshots/handlers.py": {"raise HTTPError(": SAYS_ITSELF},
+    "hub/services/snapshots/objects.py": {"raise HTTPError(": SAYS_ITSELF},
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
     "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},

@@ -1,0 +1,71 @@
+"""Configures the hub's service for snapshots, and lets users and their notebook servers reach it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tornado.log import app_log
+
+from spawner_config.lifecycle.folder_lock import end_holder
+from spawner_config.lifecycle.idle import KEPT
+from spawner_config.roles import is_notebook
+from spawner_config.settings import ROOT
+from spawner_config.snapshots.settings import ACCESS, SERVICE, SnapshotSettings, service_folder, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spawner_config.settings import Settings
+
+PROGRAM = "restic"
+
+
+def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> None:
+    """Configure the service unless FARANDOLE_SNAPSHOTS is "off" or restic is missing; raises `SettingsError`.
+
+    ``url`` is the address at which the proxy reaches the service, ``bind`` the host or address at which it listens.
+    """
+    if SnapshotSettings.from_environment(os.environ).snapshots == "off":
+        return
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if shutil.which(PROGRAM, path=path) is None:
+        app_log.warning(
+            "There is no program %s, so users have no snapshots. Run `make setup` in the checkout, or set "
+            "FARANDOLE_SNAPSHOTS=off.",
+            PROGRAM,
+        )
+        return
+    end_holder(service_folder(settings.state))
+    c.JupyterHub.services = [*(c.JupyterHub.get("services") or []), _service(settings, url, bind, path)]
+    c.JupyterHub.extra_user_scopes = [*(c.JupyterHub.get("extra_user_scopes") or []), ACCESS]
+    c.Spawner.server_token_scopes = with_access(c.Spawner.server_token_scopes)
+
+
+def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[str]]:
+    """Return a function for ``c.Spawner.server_token_scopes`` that adds the access to snapshots for notebook servers.
+
+    Workers and endpoints do not get it: they may run on machines, and run programs, that must not read all of a home.
+    """
+
+    def scopes(spawner: Any) -> list[str]:
+        found = scopes_of(spawner)
+        return [*found, ACCESS] if is_notebook(spawner.name) else found
+
+    return scopes
+
+
+def _service(settings: Settings, url: str, bind: str, path: str) -> dict[str, Any]:
+    kept = {key: os.environ[key] for key in KEPT if key in os.environ}
+    ours = {**variables(os.environ), "FARANDOLE_STATE": str(settings.state), "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {
+        "name": SERVICE,
+        "url": url,
+        "command": [sys.executable, "-m", "hub.services.snapshots", bind],
+        "environment": {**kept, **ours},
+        # It has no page.
+        "display": False,
+    }

@@ -1,0 +1,47 @@
+"""The settings of users' snapshots, which docs/how-to/snapshots-server.md explains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Variables, Whole
+from spawner_config.operators.site import memory_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PREFIX = "FARANDOLE_SNAPSHOTS"
+SERVICE = "snapshots"
+ACCESS = f"access:services!service={SERVICE}"
+"""The scope of tokens with which a user's programs reach the service."""
+
+
+class SnapshotSettings(Variables):
+    """Whether users have snapshots, how much disk space they may take, and how long they are kept."""
+
+    snapshots: Literal["on", "off"] = Field("on", description="'on' or 'off'")
+    snapshots_bytes: str = Field("10G", pattern=MEMORY, description=MEMORY_EXAMPLE)
+    snapshots_hours: Whole = Field(24, ge=0, description="a number of hours")
+    snapshots_days: Whole = Field(30, ge=0, description="a number of days")
+    snapshots_message_days: Whole = Field(365, ge=0, description="a number of days")
+
+    @property
+    def limit(self) -> int:
+        """The limit on the disk space of a user's snapshots, in bytes."""
+        return memory_bytes(self.snapshots_bytes)
+
+
+def service_folder(state: Path) -> Path:
+    """Return the folder with the service's own files, below the folder of all repositories.
+
+    The names of repositories begin with no point.
+    """
+    return state / "snapshots" / ".service"
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return those environment variables that are settings of snapshots."""
+    return {key: value for key, value in environ.items() if key.startswith(PREFIX)}

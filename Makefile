@@ -32,7 +32,7 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-data clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -123,6 +123,9 @@ bench-data: setup $(VENV)/stamp-test $(VENV)/stamp-java $(COMPETITORS)/stamp ## 
 
 bench-stream: setup $(VENV)/stamp-test ## measure streams of records, while processes are killed and at a thousand a second
 	$(BIN)/python bench/run.py --only streams
+
+bench-snapshot: setup $(VENV)/stamp-test ## measure snapshots of a home with 100,000 files
+	$(BIN)/python bench/run.py --only snapshot
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1

@@ -26,6 +26,7 @@
     │   └── ModelInUseError      the model is being served
     ├── RegistryError        a registry of images does not answer, or refuses a request
     │   └── RegistryDeniedError  the registry asks for a login, or does not let the user do something
+    ├── SnapshotError        a snapshot cannot be taken, read or restored
     └── StreamError          a stream, or the server that has it, cannot be used
 
 Every message says what is missing or wrong and how to fix it.
@@ -164,6 +165,10 @@ class RegistryError(FarandoleError):
 
 class RegistryDeniedError(RegistryError):
     """Raised when a registry asks for a login, or does not let the user do something."""
+
+
+class SnapshotError(FarandoleError):
+    """Raised when a snapshot cannot be taken, read or restored. The message contains the reason."""
 
 
 class StreamError(FarandoleError):

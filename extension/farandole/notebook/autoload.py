@@ -19,6 +19,9 @@ MAGICS = {
     "push": "line",
     "pull": "line",
     "runs": "line",
+    "models": "line",
+    "serve": "line",
+    "snapshot": "line",
 }
 """The names of the magics and their kinds."""
 

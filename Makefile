@@ -71,8 +71,8 @@ images: $(VENV)/stamp-images $(VENV)/stamp-labextension ## build the container i
 publish: $(VENV)/stamp-venv ## push the images to a registry: make publish REGISTRY=host:port
 	@REGISTRY="$(REGISTRY)" $(BIN)/python -m images.publish
 
-bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet
-	@$(BIN)/python -m images.bundle
+bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet, or a data set: DATA=imagenet@2
+	@$(BIN)/python -m $(if $(DATA),images.data_bundle "$(DATA)",images.bundle)
 
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra

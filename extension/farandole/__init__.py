@@ -100,13 +100,14 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics and the display for runs. IPython calls this function for ``%load_ext farandole``."""
+    from farandole.notebook.data_sets import DataSetMagics
     from farandole.notebook.display import show_runs
     from farandole.notebook.help import ask_for_help
     from farandole.notebook.magics import FarandoleMagics
     from farandole.notebook.serving.magics import ServingMagics
     from farandole.notebook.snapshots.magics import SnapshotMagics
 
-    shell.register_magics(FarandoleMagics, ServingMagics, SnapshotMagics)
+    shell.register_magics(FarandoleMagics, ServingMagics, SnapshotMagics, DataSetMagics)
     show_runs(shell)
     if ask_for_help not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(ask_for_help)

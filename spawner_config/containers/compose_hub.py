@@ -144,6 +144,7 @@ def configure_servers(
     def set_profile(spawner: Any, profile: Profile) -> None:
         spawner.image = deployment.image_of(profile, spawner.runtime, spawner.model_image)
         spawner.data_sets = profile.data
+        spawner.environment = {**spawner.environment, **deployment.shares.variables_of(profile.data)}
         spawner.mem_limit = profile.memory or deployment.memory
         finish(spawner, profile)
 

@@ -167,6 +167,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
         deployment.shares, spawner, profile, shared_memory=needs.shared_memory, hub=deployment.name, home=HOME
     )
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
+    spawner.environment = {**spawner.environment, **deployment.shares.variables_of(profile.data)}
     spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(deployment, waits=spawner.wait_for_gpus)
     own = {HUB_LABEL: deployment.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)

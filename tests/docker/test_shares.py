@@ -8,6 +8,8 @@ from hub.process import local_session
 from tests.docker.stack import ADMIN
 
 if TYPE_CHECKING:
+    from farandole.datasets.versions.names import DataVersion
+
     from tests.docker.stack import Stack
 
 SECONDS = 240.0
@@ -18,6 +20,7 @@ try:
 except OSError as exc:
     print(exc.strerror)
 """
+RECORDED = "from farandole.runs.store import RunStore; print(RunStore().list()[0].data_sets)"
 GROUPS = "import os; print(os.listdir('/groups'))"
 
 
@@ -28,6 +31,19 @@ def test_a_data_set_is_read_only_on_notebook_and_worker(stack: Stack) -> None:
         for first_line in ("", "%%distributed\n"):
             assert kernel.execute(first_line + READ, deadline=SECONDS).split()[-1] == "42"
             assert "Read-only file system" in kernel.execute(first_line + WRITE, deadline=SECONDS)
+        kernel.execute("%cluster stop", deadline=SECONDS)
+
+
+def test_a_version_of_a_data_set_is_read_only_and_recorded_in_runs(
+    stack: Stack, data_version: tuple[DataVersion, str]
+) -> None:
+    version, digest = data_version
+    with stack.kernel("ada") as kernel:
+        assert digest in kernel.execute(f"%dataset verify {version}", deadline=SECONDS)
+        assert "Read-only file system" in kernel.execute(WRITE.replace("answers", "version"), deadline=SECONDS)
+        kernel.execute("%cluster start --workers 1 --backend none", deadline=SECONDS)
+        kernel.execute("%%distributed_train\nprint(open('/data/version/answer.txt').read())", deadline=SECONDS)
+        assert f"{{'{version}': '{digest}'}}" in kernel.execute(RECORDED, deadline=SECONDS)
         kernel.execute("%cluster stop", deadline=SECONDS)
 
 

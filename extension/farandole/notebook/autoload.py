@@ -22,6 +22,7 @@ MAGICS = {
     "models": "line",
     "serve": "line",
     "snapshot": "line",
+    "dataset": "line",
 }
 """The names of the magics and their kinds."""
 

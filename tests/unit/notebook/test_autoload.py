@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from farandole.notebook.autoload import MAGICS
+from farandole.notebook.data_sets import DataSetMagics
 from farandole.notebook.magics import FarandoleMagics
 from farandole.notebook.serving.magics import ServingMagics
 from farandole.notebook.snapshots.magics import SnapshotMagics
@@ -28,7 +29,7 @@ def run(code):
 
 
 def test_the_names_are_those_of_the_magics():
-    owners = (FarandoleMagics, ServingMagics, SnapshotMagics)
+    owners = (FarandoleMagics, ServingMagics, SnapshotMagics, DataSetMagics)
     names = {kind: {name for owner in owners for name in owner.magics[kind]} for kind in ("line", "cell")}
     declared = {kind: {name for name, kinds in MAGICS.items() if kind in kinds.split("_")} for kind in ("line", "cell")}
     assert declared == names

@@ -35,14 +35,14 @@ SETTINGS = {
     "FARANDOLE_GPU_IMAGE": "farandole-notebook:1-cuda",
     "FARANDOLE_SERVING_IMAGE": "farandole-serving:1",
     "FARANDOLE_PULL_SECRETS": "registry",
-    "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet, web:/data/web",
+    "FARANDOLE_SHARED_VOLUMES": "imagenet@2:/data/imagenet, web:/data/web",
     "FARANDOLE_GROUP_FOLDERS": "vision",
     "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
     "FARANDOLE_MODEL_IMAGES": "registry.example.org/lab/*",
 }
 EXAMPLE = tomllib.loads((ROOT / "hub/kubernetes/site.example/profiles.toml").read_text())["profile"]
 PROFILES: list[dict[str, Any]] = [
-    {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet"]},
+    {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet@2"]},
     {
         "name": "gpu",
         "description": "",
@@ -244,10 +244,12 @@ def test_all_servers_of_a_user_have_the_home_and_the_shared_volumes(made: Any) -
     mounts = {each["mountPath"]: (claims.get(each["name"]) or {}) for each in container(pod)["volumeMounts"]}
     assert {path: (claim.get("claimName"), claim.get("readOnly")) for path, claim in mounts.items()} == {
         "/home/user": ("farandole-home-ada", False),
-        "/data/imagenet": ("imagenet", True),
+        "/data/imagenet": ("imagenet-v2", True),
         "/groups/vision": ("farandole-group-vision", False),
         "/dev/shm": (None, None),
     }
+    values = {each["name"]: each.get("value") for each in container(pod)["env"]}
+    assert values["FARANDOLE_MOUNTED_DATA"] == '{"imagenet@2": "/data/imagenet"}'
     assert spawner.get_pvc_manifest().spec.access_modes == ["ReadWriteMany"]
     other, _ = worker(made)
     assert other["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "farandole-home-ada"

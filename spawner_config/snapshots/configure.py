@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub.utils import maybe_future
 from tornado.log import app_log
 
 from spawner_config.lifecycle.folder_lock import end_holder
@@ -29,7 +30,8 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
 
     ``url`` is the address at which the proxy reaches the service, ``bind`` the host or address at which it listens.
     """
-    if SnapshotSettings.from_environment(os.environ).snapshots == "off":
+    own = SnapshotSettings.from_environment(os.environ)
+    if own.snapshots == "off":
         return
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if shutil.which(PROGRAM, path=path) is None:
@@ -43,6 +45,7 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
     c.JupyterHub.services = [*(c.JupyterHub.get("services") or []), _service(settings, url, bind, path)]
     c.JupyterHub.extra_user_scopes = [*(c.JupyterHub.get("extra_user_scopes") or []), ACCESS]
     c.Spawner.server_token_scopes = with_access(c.Spawner.server_token_scopes)
+    c.Spawner.pre_spawn_hook = with_variables(c.Spawner.get("pre_spawn_hook"), own.environment)
 
 
 def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[str]]:
@@ -56,6 +59,21 @@ def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[s
         return [*found, ACCESS] if is_notebook(spawner.name) else found
 
     return scopes
+
+
+def with_variables(before: Any, environment: dict[str, str]) -> Callable[[Any], Any]:
+    """Return a ``pre_spawn_hook`` that calls the hook ``before``, and then adds to the environment of notebook servers.
+
+    Their user owns the home. Workers and endpoints take no automatic snapshots.
+    """
+
+    async def hook(spawner: Any) -> None:
+        if before:
+            await maybe_future(before(spawner))
+        if is_notebook(spawner.name):
+            spawner.environment |= environment
+
+    return hook
 
 
 def _service(settings: Settings, url: str, bind: str, path: str) -> dict[str, Any]:

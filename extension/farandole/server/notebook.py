@@ -1,4 +1,4 @@
-"""Farandole's extension for notebook servers, which adds the panel, activity reports and support for reloaded pages."""
+"""Farandole's extension for notebook servers: the panel, activity reports, automatic snapshots, and reloaded pages."""
 
 from __future__ import annotations
 
@@ -137,8 +137,9 @@ def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
 
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
-    # Worker servers import this package as well and must not import the driver, so this import is in the function.
+    # Worker servers import this package as well and must not import the driver, so these imports are in the function.
     from farandole.server.panel.load import add_panel
+    from farandole.snapshots.automatic import take_automatically
 
     settings = serverapp.web_app.settings
     # A connection class in the configuration takes priority.
@@ -149,6 +150,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     hide_token(serverapp)
     keep_https(settings)
     limit_bodies(serverapp)
+    take_automatically(serverapp.log)
 
 
 def keep_https(settings: dict[str, Any]) -> None:

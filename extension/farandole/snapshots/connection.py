@@ -10,7 +10,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from farandole.exceptions import SnapshotError
 from farandole.reading import parse_json, printable
@@ -29,10 +29,12 @@ class Repository:
     Attributes:
         url: a folder, or ``rest:http://USER:TOKEN@HOST/PATH/``.
         password: the password of the user's key.
+        proxy: the address of the HTTP proxy to which restic sends its requests, or an empty string.
     """
 
     url: str = field(repr=False)
     password: str = field(repr=False)
+    proxy: str = ""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -56,9 +58,10 @@ def open_repository(environ: Mapping[str, str] = os.environ) -> Repository:
     public = urlsplit(environ.get("JUPYTERHUB_HOST", "")).netloc
     headers = {"Authorization": f"token {token}", **({"Host": public} if public else {})}
     request = Request(f"{hub.rstrip('/')}/{OPEN}", data=b"", headers=headers, method="POST")
+    login = f"{quote(environ.get('JUPYTERHUB_USER', ''), safe='')}:{quote(token, safe='')}"
     try:
-        with build_opener(_NoRedirects).open(request, timeout=TIMEOUT) as answer:
-            return _repository(answer, hub, environ.get("JUPYTERHUB_USER", ""), token)
+        with build_opener(ProxyHandler({}), _NoRedirects).open(request, timeout=TIMEOUT) as answer:
+            return _repository(answer, hub, public, login)
     except HTTPError as exc:
         with exc:
             raise _refusal(exc) from exc
@@ -66,8 +69,8 @@ def open_repository(environ: Mapping[str, str] = os.environ) -> Repository:
         raise SnapshotError(f"The hub does not answer ({exc}); it may be restarting. Try again in a minute.") from exc
 
 
-def _repository(answer: HTTPResponse, hub: str, user: str, token: str) -> Repository:
-    """Return the repository that the service's answer names, with the token as Basic authorization in its URL."""
+def _repository(answer: HTTPResponse, hub: str, public: str, login: str) -> Repository:
+    """Return the repository that the service's answer names, with the login as Basic authorization in its URL."""
     try:
         found = parse_json(answer.read(MOST_BYTES), "the answer")
         path, password = urlsplit(str(found["repository"]).removeprefix("rest:")).path, str(found["password"])
@@ -76,9 +79,13 @@ def _repository(answer: HTTPResponse, hub: str, user: str, token: str) -> Reposi
             f"The hub's snapshot service sent an invalid answer ({exc}). Ask the hub's administrator."
         ) from exc
     # Only the path is taken from the answer, so that the token is sent to the hub and nowhere else.
-    place = urlsplit(hub)
-    login = f"{quote(user, safe='')}:{quote(token, safe='')}"
-    return Repository(url=f"rest:{place.scheme}://{login}@{place.netloc}/{path.lstrip('/')}", password=password)
+    own, path = urlsplit(hub), path.lstrip("/")
+    if public in {"", own.netloc}:
+        return Repository(url=f"rest:{own.scheme}://{login}@{own.netloc}/{path}", password=password)
+    # restic cannot send another `Host` than that of the URL, so the hub's address is its HTTP proxy. With https in the
+    # URL it would ask for a tunnel, which the hub does not offer; the connection to the hub is as the hub has it.
+    url = f"rest:http://{login}@{public}/{path}"
+    return Repository(url=url, password=password, proxy=f"{own.scheme}://{own.netloc}")
 
 
 def _refusal(refused: HTTPError) -> SnapshotError:

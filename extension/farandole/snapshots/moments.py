@@ -15,6 +15,8 @@ LATEST = "latest"
 ID = re.compile(r"[0-9a-f]{6,64}")
 CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)")
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?")
+ZONE = re.compile(r" UTC([+-]\d\d:\d\d)?$")
+"""The zone at the end of a time as `%snapshot list` shows it."""
 FORMS = "`2026-11-30T14:05`, `14:05`, the id of a snapshot, or `latest`"
 
 
@@ -30,7 +32,8 @@ def snapshot_at(snapshots: Sequence[Snapshot], at: str, now: float | None = None
     if ID.fullmatch(at):
         return _with_id(snapshots, at)
     moment = parse_moment(at, time.time() if now is None else now)
-    earlier = [one for one in snapshots if one.time <= moment]
+    # `%snapshot list` shows whole seconds.
+    earlier = [one for one in snapshots if int(one.time) <= moment]
     if not earlier:
         raise UsageError(
             f"no snapshot is from {time_text(moment, precise=True)} or before; the oldest is from "
@@ -47,10 +50,14 @@ def parse_moment(text: str, now: float) -> float:
         today = datetime.fromtimestamp(now).astimezone().replace(tzinfo=None, second=0, microsecond=0)
         today = today.replace(hour=int(clock["hour"]), minute=int(clock["minute"]))
         return (today if today.timestamp() <= now else today - timedelta(days=1)).timestamp()
-    moment = parsed_time(text) if DATE.fullmatch(text) else None
+    moment = parsed_time(ZONE.sub(_offset, text)) if DATE.fullmatch(text) else None
     if moment is None:
         raise UsageError(f"{text!r} is not a time of a snapshot; write {FORMS}")
     return moment
+
+
+def _offset(zone: re.Match[str]) -> str:
+    return zone[1] or "+00:00"
 
 
 def _with_id(snapshots: Sequence[Snapshot], beginning: str) -> Snapshot:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,10 @@ STOP_SECONDS = 20.0
 """How long restic may take to remove its lock before it is killed."""
 MOST_LINES = 100_000
 """The lines of problems that are kept."""
+OTHER_WAYS = re.compile("RESTIC_.*|.*_PROXY", re.IGNORECASE)
+"""Environment variables that would lead restic to another repository, or the user's token to another machine."""
+BACKGROUND = ("setpriv", "--pdeathsig", "INT", "nice", "-n", "19", "ionice", "-t", "-c", "3")
+"""Runs a program when nobody else needs the processor or the disk, and ends it with the process that started it."""
 
 
 @dataclass
@@ -49,16 +54,20 @@ class Output:
 class Restic:
     """The program restic with a repository, which ``connect`` returns.
 
+    In the ``background`` it uses one core at the lowest priority, and it ends with this process.
+
     Raises `SnapshotError` if restic is not installed, or if there is no repository.
     """
 
-    def __init__(self, connect: Callable[[], Repository]) -> None:
-        self._program = shutil.which("restic") or ""
-        if not self._program:
+    def __init__(self, connect: Callable[[], Repository], *, background: bool = False) -> None:
+        program = shutil.which("restic")
+        if not program:
             raise SnapshotError(
                 "restic is not installed on this server. Ask the hub's administrator to add the Debian package "
                 "`restic` to its image."
             )
+        self._command = [*BACKGROUND, program] if background else [program]
+        self._variables = {"GOMAXPROCS": "1"} if background else {}
         self._repository = connect()
 
     def records(self, *words: str) -> list[Any]:
@@ -73,15 +82,14 @@ class Restic:
         Raises `SnapshotError` at the end if the exit code is not an accepted one. If the caller is interrupted, restic
         is stopped, so that it removes its lock.
         """
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RESTIC_")}
         with _memory_file(self._repository.url) as url, _memory_file(self._repository.password) as password:
             process = subprocess.Popen(
-                [self._program, *_options(_path(url), _path(password)), *words],
+                [*self._command, *_options(_path(url), _path(password)), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=cwd,
-                env=environment,
+                env={**_environment(self._repository), **self._variables},
                 pass_fds=(url, password),
                 # Jupyter interrupts all processes of the kernel's group, and then would stop restic a second time.
                 process_group=0,
@@ -100,6 +108,12 @@ class Restic:
                 process.stdout.close()
         if output.code not in accepted:
             raise restic_error(output.problems)
+
+
+def _environment(repository: Repository) -> dict[str, str]:
+    """Return the environment of restic, in which only the repository's own proxy is named."""
+    kept = {name: value for name, value in os.environ.items() if not OTHER_WAYS.fullmatch(name)}
+    return {**kept, "HTTP_PROXY": repository.proxy} if repository.proxy else kept
 
 
 def _read_problems(process: subprocess.Popen[bytes], stderr: IO[bytes], problems: list[str]) -> None:

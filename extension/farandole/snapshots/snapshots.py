@@ -5,16 +5,17 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
 from typing import overload
 
 from farandole.exceptions import UsageError
-from farandole.snapshots.choice import escaped, read_choice
+from farandole.snapshots.choice import Choice, escaped, read_choice
 from farandole.snapshots.connection import Repository, open_repository
 from farandole.snapshots.model import Change, Snapshot, TakenSnapshot, Version, parse_snapshot, tag_of
 from farandole.snapshots.moments import LATEST, snapshot_at
 from farandole.snapshots.records import all_snapshots, summary, unread, versions
-from farandole.snapshots.restic import HOST, Restic
+from farandole.snapshots.restic import HOST, Output, Restic
 from farandole.snapshots.restore import inside, restore, shown
 
 UNREAD = 3
@@ -24,10 +25,23 @@ UNREAD = 3
 class Snapshots:
     """The snapshots of the user's home at the hub. Snapshots can be added and read, and not deleted."""
 
-    def __init__(self, *, home: Path | None = None, connect: Callable[[], Repository] = open_repository) -> None:
-        """Make an object for the snapshots of ``home``. ``connect`` returns their repository, by default the hub's."""
+    def __init__(
+        self,
+        *,
+        home: Path | None = None,
+        connect: Callable[[], Repository] = open_repository,
+        background: bool = False,
+    ) -> None:
+        """Make an object for the snapshots of ``home``.
+
+        Args:
+            home: the folder, by default the user's home.
+            connect: a function that returns the repository, by default that at the hub.
+            background: whether to work slowly, so that it does not disturb other processes.
+        """
         self._home = (home or Path.home()).resolve()
         self._connect = connect
+        self._background = background
 
     def take(self, message: str = "") -> TakenSnapshot:
         """Take a snapshot of the home, and return it.
@@ -41,10 +55,8 @@ class Snapshots:
         """
         tags = ["--tag", tag_of(message)] if message else []
         choice = read_choice(self._home)
-        exclude = [f"--exclude={pattern}" for pattern in choice.patterns(self._home)]
-        words = ["backup", "--one-file-system", "--host", HOST, *tags, *exclude, "."]
         restic = self._restic()
-        with restic.running(*words, cwd=self._home, accepted=(0, UNREAD)) as output:
+        with self._backup(restic, choice, *tags) as output:
             done = summary(output.stdout)
         [[found]] = restic.records("snapshots", "--no-lock", done["snapshot_id"])
         return TakenSnapshot(
@@ -55,6 +67,16 @@ class Snapshots:
             unread=unread(output.problems, self._home) if output.code == UNREAD else (),
             left_out=choice.left_out(),
         )
+
+    def has_changes(self) -> bool:
+        """Return whether a snapshot would have something that is in none of the earlier ones.
+
+        All changed files are read for this. Raises the same errors as `take`.
+        """
+        with self._backup(self._restic(), read_choice(self._home), "--dry-run") as output:
+            done = summary(output.stdout)
+        # Names, permissions and times are data, too: those of a folder and of all below it have one digest.
+        return bool(done["data_added"])
 
     @overload
     def list(self, path: None = None) -> builtins.list[Snapshot]: ...
@@ -121,7 +143,13 @@ class Snapshots:
         return restore(restic, snapshot, self._home, relative, folder, keep_both=keep_both)
 
     def _restic(self) -> Restic:
-        return Restic(self._connect)
+        return Restic(self._connect, background=self._background)
+
+    def _backup(self, restic: Restic, choice: Choice, *options: str) -> AbstractContextManager[Output]:
+        """Run ``restic backup`` on the home, and yield its output."""
+        exclude = [f"--exclude={pattern}" for pattern in choice.patterns(self._home)]
+        words = ["backup", "--one-file-system", "--host", HOST, *options, *exclude, "."]
+        return restic.running(*words, cwd=self._home, accepted=(0, UNREAD))
 
     def _relative(self, path: str | os.PathLike[str]) -> PurePath:
         """Return a path within the home. Raises UsageError if it is not there."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 from farandole.snapshots.connection import Repository
 from farandole.snapshots.snapshots import Snapshots
+
+from tests.homes import make_strange
 
 PASSWORD = "correct horse"
 
@@ -65,26 +66,7 @@ def site(tmp_path, empty_repository, monkeypatch):
 def strange(tmp_path_factory, empty_repository):
     """A home with files that are not easy to restore, and one snapshot of it."""
     made = make_site(tmp_path_factory.mktemp("strange"), empty_repository)
-    data = made.home / "data"
-    data.mkdir()
-    (data / "plain.txt").write_text("first")
-    (data / "plain.txt").chmod(0o640)
-    os.utime(data / "plain.txt", (1_600_000_000, 1_600_000_000))
-    (data / "two\nlines").write_text("newline")
-    (data / os.fsdecode(b"latin-\xe9")).write_text("latin")
-    (data / "a*[b]?\\c").write_text("wildcards")
-    (data / "abXc").write_text("matches them")
-    os.link(data / "plain.txt", data / "hard.txt")
-    (data / "link").symlink_to("plain.txt")
-    with (data / "sparse").open("wb") as file:
-        file.truncate(8 * 2**20)
-        file.write(b"begin")
-    os.mkfifo(data / "pipe")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(data / "socket"))
-    (made.home / "locked").mkdir(mode=0o500)
-    (made.home / "locked" / "secret").write_text("read only")
-    (made.home / "locked").chmod(0o500)
+    make_strange(made.home / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(made.home))
         made.snapshots.take("strange")

@@ -45,17 +45,30 @@ def hub(status, body, headers=()):
             thread.join()
 
 
-def test_the_token_goes_to_the_own_hub_only():
+def test_the_token_goes_to_the_own_hub_only(monkeypatch):
+    # A proxy for other machines would learn the token.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with hub(200, json.dumps(ANSWER).encode()) as (environment, requests):
-        found = open_repository({**environment, "JUPYTERHUB_HOST": "https://hub.example.org"})
+        found = open_repository(environment)
     address = environment["FARANDOLE_HUB_URL"].split("/")[2]
     assert found.url == f"rest:http://ada%40lab:to%2Fken@{address}/hub-1/services/snapshots/repositories/ada/"
-    assert found.password == "secret"
+    assert (found.password, found.proxy) == ("secret", "")
     assert "secret" not in repr(found)
     assert "ken" not in repr(found)
     [(path, headers)] = requests
     assert path == "/hub-1/services/snapshots/open"
     assert headers["Authorization"] == f"token {TOKEN}"
+    assert headers["Host"] == address
+
+
+@pytest.mark.parametrize("public", ["https://hub.example.org", "http://hub.example.org"])
+def test_a_hub_that_routes_by_host_is_the_proxy_of_restic(public):
+    with hub(200, json.dumps(ANSWER).encode()) as (environment, requests):
+        found = open_repository({**environment, "JUPYTERHUB_HOST": public})
+    address = environment["FARANDOLE_HUB_URL"].split("/")[2]
+    assert found.url == "rest:http://ada%40lab:to%2Fken@hub.example.org/hub-1/services/snapshots/repositories/ada/"
+    assert found.proxy == f"http://{address}"
+    [(_, headers)] = requests
     assert headers["Host"] == "hub.example.org"
 
 

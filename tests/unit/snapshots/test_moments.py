@@ -8,6 +8,7 @@ import pytest
 from farandole.exceptions import UsageError
 from farandole.snapshots.model import Snapshot
 from farandole.snapshots.moments import parse_moment, snapshot_at
+from farandole.times import time_text
 
 NOW = datetime(2026, 11, 30, 15, tzinfo=UTC).timestamp()
 SNAPSHOTS = [
@@ -32,6 +33,8 @@ def utc(set_zone):
         ("2026-11-30 14:04:59", 1),
         ("2026-11-30T14:05+01:00", 1),
         ("2026-11-29T12:00Z", 0),
+        ("2026-11-30 14:05:00 UTC", 2),
+        ("2026-11-30 15:04:59 UTC+01:00", 1),
         ("2026-11-30", 1),
         ("a1a1a1", 0),
         ("20202020", 2),
@@ -64,6 +67,12 @@ def test_an_id_must_be_that_of_one_snapshot():
 def test_without_snapshots_the_error_says_how_to_take_one():
     with pytest.raises(UsageError, match="there are no snapshots yet; `%snapshot take` takes one"):
         snapshot_at([], "latest", NOW)
+
+
+def test_a_snapshot_has_the_time_that_the_list_shows():
+    [first, second, _] = SNAPSHOTS
+    within = Snapshot(id="d4" * 32, time=second.time + 0.9)
+    assert snapshot_at([first, within], time_text(within.time, precise=True), NOW) == within
 
 
 def test_a_clock_that_is_changed_keeps_the_time_of_the_day(set_zone):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import socket
 import subprocess
+import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
 import pytest
@@ -16,6 +21,14 @@ from farandole.snapshots.snapshots import Snapshots
 from tests.unit.snapshots.conftest import PASSWORD
 
 DEADLINE = 60.0
+HANGS = """
+import sys
+from farandole.snapshots.connection import Repository
+from farandole.snapshots.restic import Restic
+
+restic = Restic(lambda: Repository(url=f"rest:http://127.0.0.1:{sys.argv[1]}/", password="x"), background=True)
+restic.records("snapshots")
+"""
 
 
 def wait_for(condition):
@@ -54,6 +67,51 @@ def test_variables_of_the_user_do_not_redirect_restic(strange, monkeypatch):
     monkeypatch.setenv("RESTIC_REPOSITORY", "/elsewhere")
     monkeypatch.setenv("RESTIC_PASSWORD_COMMAND", "false")
     assert len(strange.snapshots.list()) == 1
+
+
+def test_restic_asks_the_proxy_of_its_hub_and_no_other(monkeypatch):
+    asked = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.path, self.headers["Host"], self.headers["Authorization"]))
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_args):
+            pass
+
+    for name, value in {"HTTP_PROXY": "http://127.0.0.1:1", "no_proxy": "*", "NO_PROXY": "*"}.items():
+        monkeypatch.setenv(name, value)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url, proxy = "rest:http://ada:token@hub.example.org/place/", f"http://127.0.0.1:{server.server_port}"
+        try:
+            with pytest.raises(SnapshotError, match="is damaged"):
+                Restic(lambda: Repository(url=url, password=PASSWORD, proxy=proxy)).records("snapshots", "--no-lock")
+        finally:
+            server.shutdown()
+            thread.join()
+    login = base64.b64encode(b"ada:token").decode()
+    assert set(asked) == {("http://hub.example.org/place/config", "hub.example.org", f"Basic {login}")}
+
+
+def test_in_the_background_restic_yields_to_others_and_ends_with_its_server():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE)
+        script = subprocess.Popen([sys.executable, "-c", HANGS, str(listener.getsockname()[1])])
+        with script:
+            connection, _ = listener.accept()
+            [restic] = psutil.Process(script.pid).children()
+            assert restic.nice() == 19
+            assert restic.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+            script.kill()
+        with connection:
+            connection.settimeout(DEADLINE)
+            while connection.recv(4096):
+                pass
 
 
 def test_an_interrupted_snapshot_leaves_no_lock(site):

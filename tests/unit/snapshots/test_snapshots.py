@@ -68,6 +68,24 @@ def test_the_first_snapshot_has_all_and_one_without_changes_adds_nothing(site):
     assert site.snapshots.take().added < 2**16
 
 
+def test_changes_since_the_last_snapshot_are_noticed(site):
+    (site.home / "data").mkdir()
+    names = ("first", "data/second")
+    for name in names:
+        (site.home / name).write_text(name)
+    assert site.snapshots.has_changes()
+    site.snapshots.take()
+    assert not site.snapshots.has_changes()
+    (site.home / ".cache").mkdir()
+    (site.home / ".cache" / "left out").write_text("x")
+    assert not site.snapshots.has_changes()
+    for change in (*((site.home / name).unlink for name in names), lambda: (site.home / "data").chmod(0o700)):
+        change()
+        assert site.snapshots.has_changes()
+        site.snapshots.take()
+    assert len(site.snapshots.list()) == 4
+
+
 def test_one_snapshot_cannot_be_compared(strange):
     with pytest.raises(UsageError, match="there are 1 snapshots, and two are needed"):
         strange.snapshots.diff()

@@ -11,7 +11,7 @@ from traitlets.config import Config
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, server_token_scopes
 from spawner_config.settings import Settings, SettingsError
 from spawner_config.snapshots.configure import configure_snapshots
-from spawner_config.snapshots.settings import ACCESS, SnapshotSettings
+from spawner_config.snapshots.settings import ACCESS, MINUTES, SnapshotSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,7 @@ def configured(state: Path) -> Any:
     c.Spawner.server_token_scopes = server_token_scopes
     c.JupyterHub.services = [{"name": "other"}]
     c.JupyterHub.extra_user_scopes = ["access:services!service=other"]
+    c.Spawner.pre_spawn_hook = lambda spawner: spawner.environment.update(BEFORE="yes")
     configure_snapshots(c, Settings(state=state), url="http://127.0.0.1:20001", bind="127.0.0.1")
     return c
 
@@ -45,6 +46,19 @@ def test_only_notebook_servers_get_the_scope(tmp_path: Path) -> None:
     assert ACCESS not in scopes(SimpleNamespace(name="serve-iris"))
 
 
+@pytest.mark.parametrize(("value", "found"), [("", "60"), ("0.5", "0.5"), ("off", None)])
+async def test_only_notebook_servers_take_automatic_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, found: str | None
+) -> None:
+    monkeypatch.setenv(MINUTES, value)
+    hook = configured(tmp_path).Spawner.pre_spawn_hook
+    notebook, worker = (SimpleNamespace(name=name, environment={}) for name in ("", "main-w0"))
+    await hook(notebook)
+    await hook(worker)
+    assert notebook.environment == {"BEFORE": "yes", **({} if found is None else {MINUTES: found})}
+    assert worker.environment == {"BEFORE": "yes"}
+
+
 @pytest.mark.parametrize(("variable", "value"), [("FARANDOLE_SNAPSHOTS", "off"), ("PATH", "")])
 def test_a_hub_can_have_no_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, value: str
@@ -62,6 +76,8 @@ def test_a_hub_can_have_no_snapshots(
     ("variable", "value", "wanted"),
     [
         ("FARANDOLE_SNAPSHOTS", "no", "'on' or 'off'"),
+        ("FARANDOLE_SNAPSHOTS_MINUTES", "hourly", "a number of minutes greater than 0, or 'off'"),
+        ("FARANDOLE_SNAPSHOTS_MINUTES", "0", "a number of minutes greater than 0, or 'off'"),
         ("FARANDOLE_SNAPSHOTS_BYTES", "10 GB", "text such as '512M' or '4G'"),
         ("FARANDOLE_SNAPSHOTS_HOURS", "-1", "a number of hours"),
         ("FARANDOLE_SNAPSHOTS_DAYS", "1.5", "a number of days"),

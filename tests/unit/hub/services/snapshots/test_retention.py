@@ -35,6 +35,13 @@ def test_the_first_of_each_day_is_kept_for_a_month() -> None:
     assert kept(*ages, 0) == [29 * DAY + 2 * HOUR, 28 * DAY, 0]
 
 
+def test_of_automatic_snapshots_there_is_one_an_hour_for_a_day_and_one_a_day_for_a_month() -> None:
+    ages = [hours * HOUR + 600.0 for hours in range(40 * 24)]
+    found = kept(*ages)
+    assert [age for age in found if age < DAY] == ages[:24][::-1]
+    assert [(NOW - age) // DAY for age in found if age > DAY] == list(range(970, 1000))
+
+
 def test_snapshots_with_a_message_are_kept_for_a_year() -> None:
     assert kept(0, messages=(200 * DAY, 200 * DAY + 1, 366 * DAY)) == [200 * DAY + 1, 200 * DAY, 0]
 

@@ -70,7 +70,7 @@ def open_repository(environ: Mapping[str, str] = os.environ) -> Repository:
 
 
 def _repository(answer: HTTPResponse, hub: str, public: str, login: str) -> Repository:
-    """Return the repository that the service's answer names, with the login as Basic authorization in its URL."""
+    """Return the repository that the service's answer names, with the token as Basic authorization in its URL."""
     try:
         found = parse_json(answer.read(MOST_BYTES), "the answer")
         path, password = urlsplit(str(found["repository"]).removeprefix("rest:")).path, str(found["password"])

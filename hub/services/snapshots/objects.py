@@ -17,42 +17,61 @@ from hub.services.snapshots.upload import Upload
 class ObjectHandler(FileHandler):
     """``repositories/USER/KIND/NAME``: a file whose name is the SHA-256 of its content.
 
-    The body of a file that is refused is read nevertheless. Otherwise, the client would read no answer, but an error of
-    its connection.
+    A request that is refused is read to its end nevertheless, whoever sends it. Otherwise, Tornado would close the
+    connection: the sender of a file would read no answer, and the hub's proxy, which uses its connections again, would
+    answer another user's request with 503.
     """
 
     _upload: Upload | None = None
-    _refused: NotStoredError | None = None
+    _refused: HTTPError | None = None
 
     async def prepare(self) -> None:
         """Find the user and the file, and begin to receive its content."""
-        await super().prepare()
-        owner, kind, name = self.path_args
+        length = self._length()
+        if length is not None:
+            connection: Any = self.request.connection
+            connection.set_max_body_size(length)
+        try:
+            await super().prepare()
+            await self._find(*self.path_args)
+            if self.request.method == "POST":
+                self._begin(length)
+        except HTTPError as exc:
+            if self.request.method == "POST" and length is None:
+                raise
+            self._refused = exc
+
+    def _check(self) -> None:
+        """Raise the HTTPError with which the request is refused."""
+        if self._refused is not None:
+            raise self._refused
+
+    def _length(self) -> int | None:
+        """Return the size of the content that is read, or None if there is none, or too much."""
+        length = self.request.headers.get("Content-Length", "")
+        is_read = self.request.method == "POST" and length.isdecimal() and int(length) <= LARGEST
+        return int(length) if is_read else None
+
+    async def _find(self, owner: str, kind: str, name: str) -> None:
         self._repository = await self.repository_of(owner)
         if not NAME.fullmatch(name):
             raise HTTPError(HTTPStatus.BAD_REQUEST, reason="The name of a file must be the SHA-256 of its content.")
         self._path = self._repository.path(kind, name)
-        if self.request.method == "POST":
-            self._begin(kind, name, self._admitted(kind))
 
-    def _admitted(self, kind: str) -> int:
-        """Return the size of the content, which tornado then admits; raises HTTPError."""
+    def _begin(self, length: int | None) -> None:
+        """Begin to receive the content; raises HTTPError."""
+        _, kind, name = self.path_args
         if kind == "keys":
             raise HTTPError(HTTPStatus.FORBIDDEN, reason="Only the hub adds keys.")
-        length = self.request.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if length is None:
+            if "Content-Length" in self.request.headers:
+                reason = f"A file may have at most {LARGEST} bytes."
+                raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason=reason)
             raise HTTPError(HTTPStatus.LENGTH_REQUIRED, reason="Send the header Content-Length.")
-        if int(length) > LARGEST:
-            raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason=f"A file may have at most {LARGEST} bytes.")
-        connection: Any = self.request.connection
-        connection.set_max_body_size(int(length))
-        return int(length)
-
-    def _begin(self, kind: str, name: str, size: int) -> None:
         try:
-            self._upload = Upload(self._repository, kind, name, size, self.service.store.parts)
+            self._upload = Upload(self._repository, kind, name, length, self.service.store.parts)
         except NotStoredError as exc:
-            self._refused = exc
+            raise _refusal(exc) from exc
 
     def data_received(self, chunk: bytes) -> None:
         """Write a part of the content."""
@@ -61,38 +80,40 @@ class ObjectHandler(FileHandler):
         try:
             self._upload.write(chunk)
         except NotStoredError as exc:
-            self._refused = exc
+            self._refused = _refusal(exc)
 
     async def post(self, _owner: str, _kind: str, _name: str) -> None:
         """Keep the content that has arrived, or answer why it is refused."""
         try:
-            if self._refused is not None:
-                raise self._refused
+            self._check()
             assert self._upload is not None
             await asyncio.to_thread(self._upload.commit)
         except NotStoredError as exc:
-            raise HTTPError(exc.status, reason=str(exc)) from exc
+            raise _refusal(exc) from exc
         finally:
             if self._upload is not None:
                 self._upload.close()
 
     async def get(self, _owner: str, _kind: str, _name: str) -> None:
         """Send the file."""
+        self._check()
         await self.send(self._path)
 
     async def head(self, _owner: str, _kind: str, _name: str) -> None:
         """Send its size."""
+        self._check()
         await self.send(self._path)
 
     async def delete(self, _owner: str, kind: str, _name: str) -> None:
         """Remove a lock; answer 403 for all other files."""
+        self._check()
         if kind != LOCKS:
             raise HTTPError(HTTPStatus.FORBIDDEN, reason=APPEND_ONLY)
         try:
             self._repository.check_changeable()
             self._path.unlink()
         except BusyError as exc:
-            raise HTTPError(exc.status, reason=str(exc)) from exc
+            raise _refusal(exc) from exc
         except FileNotFoundError as exc:
             raise HTTPError(HTTPStatus.NOT_FOUND, reason="The repository has no such file.") from exc
 
@@ -101,3 +122,7 @@ class ObjectHandler(FileHandler):
         super().on_connection_close()
         if self._upload is not None and not self._upload.is_complete:
             self._upload.close()
+
+
+def _refusal(reason: NotStoredError) -> HTTPError:
+    return HTTPError(reason.status, reason=str(reason))

@@ -127,7 +127,7 @@ NOT_FOR_USERS = {
     },
     "hub/services/snapshots/access.py": {"raise HTTPError(": SAYS_ITSELF},
     "hub/services/snapshots/handlers.py": {"raise HTTPError(": SAYS_ITSELF},
-    "hub/services/snapshots/objects.py": {"raise HTTPError(": SAYS_ITSELF},
+    "hub/services/snapshots/objects.py": {"raise HTTPError(": SAYS_ITSELF, "raise _refusal(exc)": PASSED_ON},
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
     "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},

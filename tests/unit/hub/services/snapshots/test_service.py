@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import pytest
@@ -171,6 +172,27 @@ def test_every_route_needs_a_token_of_the_user(service: Service, method: str, pa
         assert service.ask(method, path, GRACE, body)[:2] == service.ask(method, missing, GRACE, body)[:2]
         assert service.ask(method, path, GRACE, body)[0] == 404
     assert state_of(service.folder()) == before
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("z" * 32, 401), (NO_ACCESS, 403), (GRACE, 404)])
+def test_who_sends_a_large_file_in_vain_reads_why(service: Service, token: str | None, status: int) -> None:
+    content = os.urandom(20 << 20)
+    path = f"{REPOSITORY}data/{hashlib.sha256(content).hexdigest()}"
+    assert service.ask("POST", path, token, content)[0] == status
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
+def test_a_refused_request_does_not_end_the_connection(service: Service, method: str) -> None:
+    """The hub's proxy sends the requests of other users over the same connection."""
+    connection = HTTPConnection("127.0.0.1", service.port, timeout=30)
+    connection.connect()
+    own = connection.sock
+    for _ in range(3):
+        connection.request(method, f"{REPOSITORY}data/{DIGEST}", b"" if method == "POST" else None)
+        answer = connection.getresponse()
+        answer.read()
+        assert (answer.status, connection.sock) == (401, own)
+    connection.close()
 
 
 @pytest.mark.parametrize("kind", ["data", "index", "keys", "snapshots"])

@@ -77,7 +77,8 @@ def test_restic_asks_the_proxy_of_its_hub_and_no_other(monkeypatch):
             asked.append((self.path, self.headers["Host"], self.headers["Authorization"]))
             self.send_error(404)
 
-        do_HEAD = do_GET
+        def do_HEAD(self):
+            self.do_GET()
 
         def log_message(self, *_args):
             pass

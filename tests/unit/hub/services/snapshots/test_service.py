@@ -11,7 +11,7 @@ import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -114,7 +114,7 @@ def test_lists_have_sizes_in_the_second_version_of_the_protocol(service: Service
 def test_ranges(service: Service, asked: str | None, status: int, begin: int, end: int | None) -> None:
     name = service.names("keys")[0]
     whole = (service.folder() / "keys" / name).read_bytes()
-    headers = {"Range": asked} if asked else {}
+    headers: dict[str, Any] = {"Range": asked} if asked else {}
     found, content, answered = service.ask("GET", f"{REPOSITORY}keys/{name}", **headers)
     assert (found, content) == (status, whole[begin:end])
     if asked:

@@ -28,17 +28,21 @@ class ObjectHandler(FileHandler):
         """Find the user and the file, and begin to receive its content."""
         await super().prepare()
         owner, kind, name = self.path_args
-        self._repository = await self.repository_of(owner)
+        self.repository = await self.repository_of(owner)
         if not NAME.fullmatch(name):
             raise HTTPError(HTTPStatus.BAD_REQUEST, reason="The name of a file must be the SHA-256 of its content.")
-        self._path = self._repository.path(kind, name)
+        self._path = self.repository.path(kind, name)
         if self.request.method == "POST":
             self._begin(kind, name, self._admitted(kind))
 
-    def _admitted(self, kind: str) -> int:
-        """Return the size of the content, which tornado then admits; raises HTTPError."""
+    def check_kind(self, kind: str) -> None:
+        """Raise HTTPError 403 if the client may not add files of a kind."""
         if kind == "keys":
             raise HTTPError(HTTPStatus.FORBIDDEN, reason="Only the hub adds keys.")
+
+    def _admitted(self, kind: str) -> int:
+        """Return the size of the content, which tornado then admits; raises HTTPError."""
+        self.check_kind(kind)
         length = self.request.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise HTTPError(HTTPStatus.LENGTH_REQUIRED, reason="Send the header Content-Length.")
@@ -50,7 +54,7 @@ class ObjectHandler(FileHandler):
 
     def _begin(self, kind: str, name: str, size: int) -> None:
         try:
-            self._upload = Upload(self._repository, kind, name, size, self.service.store.parts)
+            self._upload = Upload(self.repository, kind, name, size, self.service.store.parts)
         except NotStoredError as exc:
             self._refused = exc
 
@@ -89,7 +93,7 @@ class ObjectHandler(FileHandler):
         if kind != LOCKS:
             raise HTTPError(HTTPStatus.FORBIDDEN, reason=APPEND_ONLY)
         try:
-            self._repository.check_changeable()
+            self.repository.check_changeable()
             self._path.unlink()
         except BusyError as exc:
             raise HTTPError(exc.status, reason=str(exc)) from exc

@@ -1,4 +1,4 @@
-"""`python -m hub.services.snapshots.mirrors now | check | restore`: commands for the operator of a hub with a mirror."""
+"""`python -m hub.services.snapshots.mirrors now | check | restore`: commands for operators of a hub with a mirror."""
 
 from __future__ import annotations
 

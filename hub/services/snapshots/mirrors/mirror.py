@@ -21,13 +21,13 @@ from hub.services.snapshots.mirrors.state import copy_state
 from hub.services.snapshots.repository import BusyError
 from hub.services.snapshots.restic import ResticError
 from hub.services.snapshots.retention import HOUR
+from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ensure_secret
 from spawner_config.snapshots.mirrors import MirrorSettings
 from spawner_config.snapshots.record import MirrorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from hub.services.snapshots.repository import Repository
     from hub.services.snapshots.store import Store
@@ -98,15 +98,21 @@ class Mirror:
         - The first attempt creates the mirror, as does an attempt with ``everything``. Otherwise, a mirror that is
           empty is an error, because its disk may not be mounted.
         """
+        try:
+            async with self._store.maintenance(WAIT_SECONDS):
+                return await self._run(everything=everything)
+        except (BusyError, OSError) as exc:
+            return [str(exc)]
+
+    async def _run(self, *, everything: bool) -> list[str]:
         begun, earlier = time.time(), self.record()
         record = replace(earlier, problems=[], users=dict(earlier.users), copied=dict(earlier.copied))
         try:
-            async with self._store.maintenance(WAIT_SECONDS):
-                await asyncio.to_thread(self._place.check)
-                await self._open(create=everything or not earlier.finished)
-                await self._run(record, everything=everything)
+            await asyncio.to_thread(self._place.check)
+            await self._open(create=everything or not earlier.finished)
+            await self._copy_all(record, everything=everything)
             record = replace(record, finished=begun)
-        except (BusyError, MirrorError) as exc:
+        except MirrorError as exc:
             record.problems.append(str(exc))
         with _noting("What has been mirrored cannot be noted", record):
             await asyncio.to_thread(record.write, self._store.state)
@@ -114,18 +120,17 @@ class Mirror:
 
     async def _open(self, *, create: bool) -> None:
         try:
-            await self.restic.open(STATE)
-        except MissingError as exc:
-            if not create:
-                raise MirrorError(
-                    f"The mirror at {self._place.address} is empty, but has been used before. Mount its disk, or create "
-                    "a new mirror there with `python -m hub.services.snapshots.mirrors now`."
-                ) from exc
-            await self.restic.init(STATE)
-        except ResticError as exc:
-            raise MirrorError(f"The mirror at {self._place.address} cannot be opened: {exc}.") from exc
+            if not await self.restic.exists(STATE):
+                if not create:
+                    raise MirrorError(
+                        f"The mirror at {self._place.address} is empty, but has been used before. Mount its disk, or "
+                        "create a new mirror there with `python -m hub.services.snapshots.mirrors now`."
+                    )
+                await self.restic.init(STATE)
+        except (ResticError, OSError) as exc:
+            raise MirrorError(f"The mirror at {self._place.address} cannot be opened: {_reason(exc)}.") from exc
 
-    async def _run(self, record: MirrorRecord, *, everything: bool) -> None:
+    async def _copy_all(self, record: MirrorRecord, *, everything: bool) -> None:
         for name in self._store.names():
             if (repository := await self._store.named(name)) is not None:
                 with _noting(f"The snapshots in {name} are not mirrored", record):
@@ -183,6 +188,8 @@ class Mirror:
         Snapshots are pruned by the time of their arrival. The new ones get the time that is written in them instead,
         or the hub would soon remove nearly all of them. Raises `MirrorError` or `ResticError`.
         """
+        if not await self.restic.exists(host_label(user)):
+            raise MissingError(f"The mirror at {self._place.address} has no snapshots of {user}.")
         repository = await self._store.open(user)
         async with self._store.maintenance(WAIT_SECONDS):
             before = {name for name, _ in repository.files("snapshots")}
@@ -210,4 +217,8 @@ def _noting(what: str, record: MirrorRecord) -> Iterator[None]:
     try:
         yield
     except PROBLEMS as exc:
-        record.problems.append(f"{what}: {exc}.")
+        record.problems.append(f"{what}: {_reason(exc)}.")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".")

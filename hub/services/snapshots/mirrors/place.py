@@ -18,7 +18,7 @@ class MirrorError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorPlace:
-    """A folder, another hub or a bucket of S3 with a login. The address itself has no login, so that logs may have it."""
+    """A folder, another hub or a bucket of S3, and the login there, which is no part of the address."""
 
     address: str
     user: str = ""

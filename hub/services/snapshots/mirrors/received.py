@@ -80,7 +80,7 @@ class MirrorObjectHandler(MirrorHandler, ObjectHandler):
         """Raise HTTPError 403 for further keys: restic tries 20 keys, and would no longer find the first one."""
         check_created(self.repository)
         if kind == "keys" and self.repository.exists:
-            raise HTTPError(HTTPStatus.FORBIDDEN, reason="The repository has a key. Only the operator here adds others.")
+            raise HTTPError(HTTPStatus.FORBIDDEN, reason="The repository has a key. Only an operator here adds more.")
 
 
 def check_created(repository: Repository) -> None:

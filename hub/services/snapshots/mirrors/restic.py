@@ -21,7 +21,7 @@ HOUR = 3600.0
 SECONDS = 24 * HOUR
 """The first copy of a large repository over a slow line takes long. What has been copied stays if it is cut off."""
 FULL = r"no space left on device|[qQ]uota ?exceeded|response.*\b507\b"
-REFUSED = r"response.*\b40[13]\b|Access ?Denied|InvalidAccessKeyId|SignatureDoesNotMatch|Access Key Id|permission denied"
+REFUSED = r"response.*\b40[13]\b|Access ?Denied|Access ?Key ?Id|SignatureDoesNotMatch|permission denied"
 AWAY = r"connection (refused|reset)|no such host|i/o timeout|response.*\b50[0234]\b"
 PASSWORD = r"wrong password or no key found"
 MISSING = r"Is there a repository at the following location"
@@ -44,10 +44,12 @@ class MirrorRestic:
         self._password_file = password_file
         self._hubs_password_file = hubs_password_file
 
-    async def open(self, name: str) -> None:
-        """Open a repository of the mirror; raises `MissingError` if there is none."""
+    async def exists(self, name: str) -> bool:
+        """Open a repository of the mirror, and return whether there is one."""
         try:
             await self._run("cat", "config", "--no-lock", name=name)
+        except MissingError:
+            return False
         except ResticError as exc:
             if not re.search(PASSWORD, exc.output):
                 raise
@@ -55,6 +57,7 @@ class MirrorRestic:
                 f"The password in {self._password_file} does not open the mirror at {self._place.address}. Put back "
                 "the file with which the mirror was created, or choose another place for a new mirror."
             ) from exc
+        return True
 
     async def init(self, name: str, like: Path | None = None) -> None:
         """Create a repository, in which equal content is stored once if it comes from the repository ``like``."""

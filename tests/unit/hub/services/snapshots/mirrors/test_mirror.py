@@ -169,14 +169,10 @@ def test_the_copy_of_the_database_is_consistent_while_the_hub_writes(hub: HubFil
         database.rollback()
     with closing(sqlite3.connect(tmp_path / "copy" / "jupyterhub.sqlite")) as copy:
         assert copy.execute("select name from users").fetchall() == [("ada",)]
-    assert sorted(each.name for each in (tmp_path / "copy").iterdir()) == sorted(
-        {*HUB_FILES, "snapshots"} - {PASSWORD}
-    )
+    assert sorted(each.name for each in (tmp_path / "copy").iterdir()) == sorted({*HUB_FILES, "snapshots"} - {PASSWORD})
 
 
-def test_the_commands_mirror_check_and_restore(
-    hub: HubFiles, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_mirror_check_and_restore(hub: HubFiles, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environ = hub.environ(str(place))
     assert main(["now"], environ) == 0
     assert capsys.readouterr().out == "The hub's state and the snapshots of 2 users are mirrored.\n"
@@ -189,7 +185,8 @@ def test_the_commands_mirror_check_and_restore(
     assert main(["restore", "ada", "nobody"], environ) == 1
     found = capsys.readouterr()
     assert found.out == "ada: 2 snapshots restored\n"
-    assert found.err == "nobody: The mirror has no such repository.\n"
+    assert found.err == f"nobody: The mirror at {place} has no snapshots of nobody.\n"
+    assert not (hub.store.folder / "nobody").exists()
     pack = next(each for each in (place / "ada" / "data").rglob("*") if each.is_file())
     pack.chmod(0o600)
     pack.write_bytes(pack.read_bytes()[:-1] + b"x")

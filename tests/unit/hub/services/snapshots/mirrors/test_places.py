@@ -133,6 +133,14 @@ async def test_a_wrong_login_is_named_without_the_token(
     assert LAB not in problem
 
 
+async def test_an_address_at_which_there_are_no_mirrors_is_named(
+    hub: HubFiles, other: Service, login: dict[str, str]
+) -> None:
+    [problem] = await hub.mirror(f"rest:{other.url}/nothing", **login).run()
+    assert f"The mirror at rest:{other.url}/nothing cannot be opened: " in problem
+    assert "404" in problem
+
+
 async def test_a_place_that_does_not_answer_is_named(hub: HubFiles) -> None:
     for place in ("rest:http://127.0.0.1:9/mirror", "s3:http://127.0.0.1:9/bucket/mirror"):
         [problem] = await hub.mirror(place).run()
@@ -145,7 +153,8 @@ class FullHub(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.send_error(404)
 
-    do_GET = do_HEAD
+    def do_GET(self) -> None:
+        self.send_error(404)
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -172,14 +172,16 @@ class Mirror:
     async def check(self, *, read_data: bool = False) -> tuple[dict[str, int], list[str]]:
         """Check all repositories of the mirror. Return how many snapshots each has, and what went wrong.
 
-        Raises `MirrorError` if the mirror cannot be reached.
+        Raises `MirrorError` if the mirror cannot be reached, and `BusyError` while another process changes it.
         """
-        record, counts = replace(self.record(), problems=[]), {}
+        record = replace(self.record(), problems=[])
+        counts: dict[str, int] = {}
         await asyncio.to_thread(self._place.check)
-        for name in (STATE, *record.copied):
-            with _noting(f"The mirror of {name} is not intact", record):
-                await self.restic.check(name, read_data=read_data)
-                counts[name] = len(await self.restic.snapshots(name))
+        async with self._store.maintenance(WAIT_SECONDS):
+            for name in (STATE, *record.copied):
+                with _noting(f"The mirror of {name} is not intact", record):
+                    await self.restic.check(name, read_data=read_data)
+                    counts[name] = len(await self.restic.snapshots(name))
         return counts, record.problems
 
     async def restore(self, user: str) -> int:

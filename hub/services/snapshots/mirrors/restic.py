@@ -90,8 +90,11 @@ class MirrorRestic:
         return found
 
     async def check(self, name: str, *, read_data: bool) -> None:
-        """Check a repository of the mirror, and each byte of its files if ``read_data`` is true."""
-        await self._run("check", *(("--read-data",) if read_data else ()), name=name)
+        """Check a repository of the mirror, and each byte of its files if ``read_data`` is true.
+
+        Locks, which a killed hub may have left there, do not matter: only this hub changes its mirror.
+        """
+        await self._run("check", "--no-lock", *(("--read-data",) if read_data else ()), name=name)
 
     async def restore(self, name: str, folder: Path) -> None:
         """Copy the snapshots of the mirror to one of the hub's repositories."""

@@ -69,7 +69,7 @@ class Upload:
         with full_disk():
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 os.link(self._part, self._path)
             except FileExistsError as exc:

@@ -18,6 +18,8 @@ from spawner_config.origins.compose import HTTPS_PROFILES, has_https, open_to_ot
 from spawner_config.origins.configure import check_domain
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import check_together
+from spawner_config.snapshots.configure import configure_snapshots
+from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
 from spawner_config.streams.configure import configure_streams, stream_server
 from spawner_config.streams.restarts import RestartWatch
 from spawner_config.streams.settings import StreamSettings
@@ -82,7 +84,7 @@ def configure_hub(
         token="FARANDOLE_PROXY_TOKEN",
         front=front,
     )
-    # The service listens only in the network `back`, because the hub is in the networks of users as well.
+    # The services listen only in the network `back`, because the hub is in the networks of users as well.
     at = f"http://{BACK}:{OPERATORS_PORT}"
     configure_operators(
         c,
@@ -94,6 +96,7 @@ def configure_hub(
         engine=engine,
         containers=server_prefix(deployment),
     )
+    configure_snapshots(c, settings, url=f"http://{BACK}:{SNAPSHOTS_PORT}", bind=BACK)
     if streams := _streams():
         configure_streams(c, streams, hub_url=STREAMS_URL.format(STREAMS_BACK), users_url=STREAMS_URL.format(STREAMS))
 

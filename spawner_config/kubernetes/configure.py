@@ -20,6 +20,8 @@ from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.hosts import DEFAULT_PORTS, is_local
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.roles import is_endpoint, is_worker
+from spawner_config.snapshots.configure import configure_snapshots
+from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
 from spawner_config.streams.configure import configure_streams
 from spawner_config.streams.settings import SECRET, StreamSettings
 
@@ -66,8 +68,10 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         token="CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token",
         front=front(settings, deployment),
     )
-    at = f"http://{host_of(hub_url)}:{OPERATORS_PORT}"
+    host = host_of(hub_url)
+    at = f"http://{host}:{OPERATORS_PORT}"
     configure_operators(c, settings, profile_set, url=at, bind="", memory=deployment.memory)
+    configure_snapshots(c, settings, url=f"http://{host}:{SNAPSHOTS_PORT}", bind="")
     configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
     if os.environ.get(SECRET):
         streams = service_url(os.environ, "streams", "FARANDOLE_STREAMS_ADDRESS").replace("http:", "tls:")

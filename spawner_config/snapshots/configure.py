@@ -15,10 +15,12 @@ from spawner_config.lifecycle.folder_lock import end_holder
 from spawner_config.lifecycle.idle import KEPT
 from spawner_config.roles import is_notebook
 from spawner_config.settings import ROOT
-from spawner_config.snapshots.settings import ACCESS, SERVICE, SnapshotSettings, service_folder, variables
+from spawner_config.snapshots.mirrors import ACCOUNT, MIRROR_SCOPE, MirrorSettings
+from spawner_config.snapshots.record import service_folder
+from spawner_config.snapshots.settings import ACCESS, SERVICE, SnapshotSettings, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from spawner_config.settings import Settings
 
@@ -31,6 +33,7 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
     ``url`` is the address at which the proxy reaches the service, ``bind`` the host or address at which it listens.
     """
     own = SnapshotSettings.from_environment(os.environ)
+    mirrors = MirrorSettings.from_environment(os.environ)
     if own.snapshots == "off":
         return
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -42,10 +45,11 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
         )
         return
     end_holder(service_folder(settings.state))
-    c.JupyterHub.services = [*(c.JupyterHub.get("services") or []), _service(settings, url, bind, path)]
-    c.JupyterHub.extra_user_scopes = [*(c.JupyterHub.get("extra_user_scopes") or []), ACCESS]
+    _add(c, "services", _service(settings, url, bind, path))
+    _add(c, "extra_user_scopes", ACCESS)
     c.Spawner.server_token_scopes = with_access(c.Spawner.server_token_scopes)
     c.Spawner.pre_spawn_hook = with_variables(c.Spawner.get("pre_spawn_hook"), own.environment)
+    _admit_mirrors(c, mirrors.snapshots_mirror_tokens)
 
 
 def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[str]]:
@@ -74,6 +78,24 @@ def with_variables(before: Any, environment: dict[str, str]) -> Callable[[Any], 
             spawner.environment |= environment
 
     return hook
+
+
+def _admit_mirrors(c: Any, tokens: Mapping[str, str]) -> None:
+    """Create an account for each hub whose mirror this hub stores. Its token gives access to this mirror only."""
+    if not tokens:
+        return
+    accounts = {f"{ACCOUNT}{name}": token for name, token in tokens.items()}
+    c.JupyterHub.custom_scopes = {
+        **(c.JupyterHub.get("custom_scopes") or {}),
+        MIRROR_SCOPE: {"description": "Add to the mirror of another hub, and read it"},
+    }
+    for name, token in accounts.items():
+        _add(c, "services", {"name": name, "api_token": token})
+    _add(c, "load_roles", {"name": "mirrors", "scopes": [MIRROR_SCOPE], "services": list(accounts)})
+
+
+def _add(c: Any, key: str, entry: Any) -> None:
+    c.JupyterHub[key] = [*(c.JupyterHub.get(key) or []), entry]
 
 
 def _service(settings: Settings, url: str, bind: str, path: str) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from spawner_config.operators.site import memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 PREFIX = "FARANDOLE_SNAPSHOTS"
 SERVICE = "snapshots"
 MINUTES = "FARANDOLE_SNAPSHOTS_MINUTES"
+PORT = 8083
+"""The service's port in the hub's container or pod."""
 ACCESS = f"access:services!service={SERVICE}"
 """The scope of tokens with which a user's programs reach the service."""
 
@@ -44,14 +45,6 @@ class SnapshotSettings(Variables):
     def limit(self) -> int:
         """The limit on the disk space of a user's snapshots, in bytes."""
         return memory_bytes(self.snapshots_bytes)
-
-
-def service_folder(state: Path) -> Path:
-    """Return the folder with the service's own files, below the folder of all repositories.
-
-    The names of repositories begin with no point.
-    """
-    return state / "snapshots" / ".service"
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:

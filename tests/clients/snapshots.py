@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from hub.services.snapshots.repository import NAME
 from spawner_config.settings import ROOT
+from spawner_config.snapshots.mirrors import MIRROR_SCOPE
 from spawner_config.snapshots.settings import ACCESS
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 ADA, GRACE, NO_ACCESS, HUBS_OWN = "a" * 32, "b" * 32, "c" * 32, "d" * 32
 """The tokens of two users, of a user's worker, and of a service."""
+LAB, SCHOOL = "1a" * 16, "2b" * 16
+"""The tokens of two other hubs, whose mirrors the service stores."""
 STRANGE, STRANGE_NAME = "e" * 32, "zoë/../ada: é %2f"
 MODELS = {
     ADA: {"kind": "user", "name": "ada", "scopes": [ACCESS]},
@@ -32,6 +35,8 @@ MODELS = {
     STRANGE: {"kind": "user", "name": STRANGE_NAME, "scopes": [ACCESS]},
     NO_ACCESS: {"kind": "user", "name": "ada", "scopes": ["access:servers!user=ada"]},
     HUBS_OWN: {"kind": "service", "name": "ada", "scopes": [ACCESS]},
+    LAB: {"kind": "service", "name": "mirror-lab", "scopes": [MIRROR_SCOPE]},
+    SCHOOL: {"kind": "service", "name": "mirror-school", "scopes": [MIRROR_SCOPE]},
 }
 PREFIX = "/services/snapshots/"
 SECONDS = 30.0

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 PROFILES = Path(__file__).with_name("small.toml")
 MODEL = "small"
+MIRROR = "/tmp/mirror"
+"""The folder of the hub's mirror in its container. It does not exist when the hub starts."""
 WORKERS = 4
 """The number of workers that each user may have on the hub of the fixture `stack`."""
 TIMEOUT_SECONDS = 900
@@ -112,6 +114,7 @@ def stack(
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
         "COMPOSE_PROFILES": "streams",
         "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
+        "FARANDOLE_SNAPSHOTS_MIRROR": MIRROR,
     }
     with running(tmp_path_factory.mktemp("stack"), subnets="10.214.0.0/20", **settings) as stack:
         give_profiles(stack, f"{limited_profiles()}\n{PROFILES.read_text()}")

@@ -16,11 +16,14 @@ from tornado.web import Application
 
 from hub.services.snapshots.access import SECONDS, Access
 from hub.services.snapshots.handlers import Service
+from hub.services.snapshots.mirrors.folders import Mirrors
+from hub.services.snapshots.mirrors.mirror import Mirror
 from hub.services.snapshots.pruning import Pruner
 from hub.services.snapshots.retention import HOUR, Retention
 from hub.services.snapshots.routes import routes
 from hub.services.snapshots.store import Store
 from spawner_config.lifecycle.folder_lock import InUseError, lock_folder
+from spawner_config.snapshots.mirrors import MIRROR_SCOPE
 from spawner_config.snapshots.settings import ACCESS, SnapshotSettings
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ QUIET = ("tornado.access", "alembic")
 
 
 async def main(bind: str, environ: Mapping[str, str]) -> None:
-    """Serve requests, and prune each hour, until the hub ends this process."""
+    """Serve requests, and prune and mirror each hour, until the hub ends this process."""
     enable_pretty_logging()
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -47,13 +50,21 @@ async def main(bind: str, environ: Mapping[str, str]) -> None:
     except InUseError as exc:
         sys.exit(str(exc))
     store.start()
-    access = Access(partial(token_check, environ["JUPYTERHUB_API_URL"], environ["JUPYTERHUB_API_TOKEN"]), ACCESS)
-    service = Service(store=store, access=access, prefix=environ["JUPYTERHUB_SERVICE_PREFIX"])
+    auth = partial(token_check, environ["JUPYTERHUB_API_URL"], environ["JUPYTERHUB_API_TOKEN"])
+    service = Service(
+        store=store,
+        access=Access(auth, ACCESS),
+        mirrors=Mirrors(store.folder),
+        mirror_access=Access(auth, MIRROR_SCOPE, kind="service"),
+        prefix=environ["JUPYTERHUB_SERVICE_PREFIX"],
+    )
     port = urlsplit(environ["JUPYTERHUB_SERVICE_URL"]).port
     assert port is not None
     Application(routes(service)).listen(port, bind, xheaders=True, max_body_size=LARGEST_BODY)
-    pruner = Pruner(store, retention(settings))
+    pruner, mirror = Pruner(store, retention(settings)), Mirror.from_environment(store, environ)
     while True:
+        if mirror is not None:
+            await mirror.run_if_due()
         await asyncio.sleep(HOUR)
         await pruner.prune_all()
 

@@ -34,20 +34,24 @@ class TokenCheck(Protocol):
 class Access:
     """Finds the user of a request. Each token must have the scope of this service."""
 
-    def __init__(self, make_auth: Callable[[], TokenCheck], scope: str) -> None:
-        """Ask the hub through what ``make_auth`` returns at the first request, and require ``scope``."""
+    def __init__(self, make_auth: Callable[[], TokenCheck], scope: str, kind: str = "user") -> None:
+        """Ask the hub through what ``make_auth`` returns at the first request, and require ``scope``.
+
+        ``kind`` is that of the tokens' owners, "user" or "service".
+        """
         self._make_auth = make_auth
         self._scope = scope
+        self._kind = kind
 
     @cached_property
     def _auth(self) -> TokenCheck:
         return self._make_auth()
 
     async def user_of(self, authorization: str) -> str:
-        """Return the user's name; raises HTTPError 401, 403, or 503 while the hub does not answer."""
+        """Return the owner's name; raises HTTPError 401, 403, or 503 while the hub does not answer."""
         name, token = _credentials(authorization)
         model = await self._model(token)
-        if model is None or model.get("kind") != "user" or name not in (None, model["name"]):
+        if model is None or model.get("kind") != self._kind or name not in (None, model["name"]):
             raise HTTPError(HTTPStatus.UNAUTHORIZED, reason="The hub does not know this token. Send a valid one.")
         if not self._auth.check_scopes({self._scope}, model):
             raise HTTPError(HTTPStatus.FORBIDDEN, reason=f"The token needs the scope {self._scope}.")

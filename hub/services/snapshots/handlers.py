@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hub.services.snapshots.access import Access
+    from hub.services.snapshots.mirrors.folders import Mirrors
     from hub.services.snapshots.repository import Repository
     from hub.services.snapshots.store import Store
 
@@ -37,10 +38,20 @@ APPEND_ONLY = "Only the hub removes snapshots and their files. You can remove lo
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What all handlers share; ``prefix`` is the path of the service."""
+    """What all handlers share.
+
+    Attributes:
+        store: the repositories of users.
+        access: finds the users to whom tokens belong.
+        mirrors: the mirrors of other hubs.
+        mirror_access: finds the other hubs to which tokens belong.
+        prefix: the path of the service.
+    """
 
     store: Store
     access: Access
+    mirrors: Mirrors
+    mirror_access: Access
     prefix: str
 
 
@@ -60,7 +71,12 @@ class SnapshotsHandler(RequestHandler):
 
     async def prepare(self) -> None:
         """Find the user; raises HTTPError. Nothing else is read before, so that strangers learn nothing."""
-        self.user = await self.service.access.user_of(self.request.headers.get("Authorization", ""))
+        self.user = await self.access.user_of(self.request.headers.get("Authorization", ""))
+
+    @property
+    def access(self) -> Access:
+        """Whose tokens give access."""
+        return self.service.access
 
     def write_error(self, status_code: int, **options: Any) -> None:  # noqa: ARG002
         """Send the reason as JSON."""

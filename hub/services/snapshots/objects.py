@@ -53,23 +53,27 @@ class ObjectHandler(FileHandler):
         return int(length) if is_read else None
 
     async def _find(self, owner: str, kind: str, name: str) -> None:
-        self._repository = await self.repository_of(owner)
+        self.repository = await self.repository_of(owner)
         if not NAME.fullmatch(name):
             raise HTTPError(HTTPStatus.BAD_REQUEST, reason="The name of a file must be the SHA-256 of its content.")
-        self._path = self._repository.path(kind, name)
+        self._path = self.repository.path(kind, name)
+
+    def check_kind(self, kind: str) -> None:
+        """Raise HTTPError 403 if the client may not add files of a kind."""
+        if kind == "keys":
+            raise HTTPError(HTTPStatus.FORBIDDEN, reason="Only the hub adds keys.")
 
     def _begin(self, length: int | None) -> None:
         """Begin to receive the content; raises HTTPError."""
         _, kind, name = self.path_args
-        if kind == "keys":
-            raise HTTPError(HTTPStatus.FORBIDDEN, reason="Only the hub adds keys.")
+        self.check_kind(kind)
         if length is None:
             if "Content-Length" in self.request.headers:
                 reason = f"A file may have at most {LARGEST} bytes."
                 raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason=reason)
             raise HTTPError(HTTPStatus.LENGTH_REQUIRED, reason="Send the header Content-Length.")
         try:
-            self._upload = Upload(self._repository, kind, name, length, self.service.store.parts)
+            self._upload = Upload(self.repository, kind, name, length, self.service.store.parts)
         except NotStoredError as exc:
             raise _refusal(exc) from exc
 
@@ -110,7 +114,7 @@ class ObjectHandler(FileHandler):
         if kind != LOCKS:
             raise HTTPError(HTTPStatus.FORBIDDEN, reason=APPEND_ONLY)
         try:
-            self._repository.check_changeable()
+            self.repository.check_changeable()
             self._path.unlink()
         except BusyError as exc:
             raise _refusal(exc) from exc

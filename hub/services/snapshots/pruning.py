@@ -55,10 +55,11 @@ class Pruner:
         # restic needs a second to read messages, so it runs only if some snapshot would expire without one.
         if repository is None or not self._retention.expired(_arrivals(repository), time.time()):
             return 0
-        with repository.pruning(self._store.mark(name)):
-            expired = self._retention.expired(await self._with_messages(repository), time.time())
-            if expired:
-                await self._forget(repository, expired)
+        async with self._store.maintenance():
+            with repository.pruning(self._store.mark(name)):
+                expired = self._retention.expired(await self._with_messages(repository), time.time())
+                if expired:
+                    await self._forget(repository, expired)
         return len(expired)
 
     async def _forget(self, repository: Repository, expired: list[str]) -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hmac
 import shutil
 import tempfile
+import time
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from hub.services.snapshots.repository import Repository
+from hub.services.snapshots.repository import BusyError, Repository
 from hub.services.snapshots.restic import Restic
 from hub.services.snapshots.upload import sync_folder
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ensure_secret
-from spawner_config.snapshots.settings import service_folder
+from spawner_config.snapshots.record import service_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 SECRET = "snapshots_secret"
 """The file with the hub's password of all repositories, in the hub's state folder."""
+POLL_SECONDS = 0.1
 
 
 class Store:
@@ -33,8 +37,9 @@ class Store:
         self.parts = self.own / "parts"
         self._marks = self.own / "pruning"
         self.own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._secret_file = state / SECRET
-        self.restic = Restic(password_file=self._secret_file)
+        self.state = state
+        self.secret_file = state / SECRET
+        self.restic = Restic(password_file=self.secret_file)
         self._limit = limit
         self._found: dict[str, Repository] = {}
         self._creating = asyncio.Lock()
@@ -44,7 +49,7 @@ class Store:
 
         That is files that had not arrived, and the locks of its restic. No other process may use the store.
         """
-        ensure_secret(self._secret_file)
+        ensure_secret(self.secret_file)
         shutil.rmtree(self.parts, ignore_errors=True)
         for each in (self.parts, self._marks):
             each.mkdir(mode=0o700, exist_ok=True)
@@ -84,8 +89,22 @@ class Store:
 
     def password(self, user: str) -> str:
         """Return the password of a user's key, which opens the user's own repository only."""
-        secret = ensure_secret(self._secret_file)
+        secret = ensure_secret(self.secret_file)
         return hmac.digest(secret.encode(), user.encode(), "sha256").hex()
+
+    @asynccontextmanager
+    async def maintenance(self, seconds: float = 0.0) -> AsyncIterator[None]:
+        """Keep other processes, such as an operator's command, from pruning and mirroring in this context.
+
+        Raises `BusyError` if another one does so for longer than ``seconds``.
+        """
+        give_up = time.monotonic() + seconds
+        with (self.own / "maintenance").open("w", encoding="ascii") as file:
+            while not _try_lock(file):
+                if time.monotonic() >= give_up:
+                    raise BusyError("Another process prunes or mirrors snapshots. Try again when it has finished.")
+                await asyncio.sleep(POLL_SECONDS)
+            yield
 
     def mark(self, name: str) -> Path:
         """Return the file that exists while the hub prunes a repository."""
@@ -107,3 +126,11 @@ class Store:
         created = await self.of(user)
         assert created is not None
         return created
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -41,7 +41,7 @@ class Upload:
         self._digest = hashlib.sha256()
         self._missing = size
         self._kept = self._closed = False
-        with _disk():
+        with full_disk():
             descriptor, part = tempfile.mkstemp(dir=parts)
         self._file, self._part = os.fdopen(descriptor, "wb"), Path(part)
         try:
@@ -59,17 +59,17 @@ class Upload:
         """Add to the content; raises `FullError` if the disk is full."""
         self._missing -= len(chunk)
         self._digest.update(chunk)
-        with _disk():
+        with full_disk():
             self._file.write(chunk)
 
     def commit(self) -> None:
         """Give the file its place, on the disk when this returns; raises `NotStoredError`. Any thread may call it."""
         if self._digest.hexdigest() != self._path.name:
             raise WrongContentError("The name of a file must be the SHA-256 of its content. Send the file again.")
-        with _disk():
+        with full_disk():
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 os.link(self._part, self._path)
             except FileExistsError as exc:
@@ -91,8 +91,8 @@ class Upload:
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
-    """Raise `FullError` if the disk is full."""
+def full_disk() -> Iterator[None]:
+    """Raise `FullError` if the disk is full in this context."""
     try:
         yield
     except OSError as exc:

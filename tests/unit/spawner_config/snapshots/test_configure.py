@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from traitlets.config import Config
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, server_token_scopes
 from spawner_config.settings import Settings, SettingsError
 from spawner_config.snapshots.configure import configure_snapshots
+from spawner_config.snapshots.mirrors import MIRROR_SCOPE, TOKENS
 from spawner_config.snapshots.settings import ACCESS, MINUTES, SnapshotSettings
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def test_the_service_has_no_scopes_and_the_settings(tmp_path: Path, monkeypatch:
     other, service = hub.services
     assert (other["name"], service["name"], service["url"]) == ("other", "snapshots", "http://127.0.0.1:20001")
     assert "admin" not in service
-    assert "load_roles" not in hub
+    assert {"load_roles", "custom_scopes"}.isdisjoint(hub)
     assert service["environment"]["FARANDOLE_STATE"] == str(tmp_path)
     assert SnapshotSettings.from_environment(service["environment"]).limit == 1 << 40
     assert hub.extra_user_scopes == ["access:services!service=other", ACCESS]
@@ -57,6 +59,18 @@ async def test_only_notebook_servers_take_automatic_snapshots(
     await hook(worker)
     assert notebook.environment == {"BEFORE": "yes", **({} if found is None else {MINUTES: found})}
     assert worker.environment == {"BEFORE": "yes"}
+
+
+def test_each_other_hub_has_an_account_with_access_to_its_mirror_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = {"lab": secrets.token_hex(32), "school": secrets.token_hex(32)}
+    monkeypatch.setenv(TOKENS, ", ".join(f"{name}:{token}" for name, token in tokens.items()))
+    hub = configured(tmp_path).JupyterHub
+    assert hub.services[2:] == [{"name": f"mirror-{name}", "api_token": token} for name, token in tokens.items()]
+    assert list(hub.custom_scopes) == [MIRROR_SCOPE]
+    [role] = hub.load_roles
+    assert (role["scopes"], role["services"]) == ([MIRROR_SCOPE], ["mirror-lab", "mirror-school"])
 
 
 @pytest.mark.parametrize(("variable", "value"), [("FARANDOLE_SNAPSHOTS", "off"), ("PATH", "")])

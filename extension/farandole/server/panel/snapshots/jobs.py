@@ -43,7 +43,7 @@ class Jobs:
     def take(self, work: Callable[[], Outcome]) -> str:
         """Start to take a snapshot, and return the job's id. Raises RefusedError if one is being taken already."""
         if self.taking:
-            raise RefusedError("refused", "a snapshot is being taken already; wait until it is complete")
+            raise RefusedError("failed", "a snapshot is being taken already; wait until it is complete")
         self._taking = self.start(work)
         return self._taking
 

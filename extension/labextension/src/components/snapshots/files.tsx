@@ -71,10 +71,10 @@ interface CrumbsProps {
 function Crumbs({ path, focus, enter }: CrumbsProps): JSX.Element {
   const { trans } = usePanelContext();
   const names = path ? path.split("/") : [];
-  const folders = [["", trans.__("Home")], ...names.map((name, n) => [names.slice(0, n + 1).join("/"), name])] as const;
+  const below = names.map((name, n) => ({ folder: names.slice(0, n + 1).join("/"), name }));
   return (
     <nav className="fd-crumbs" aria-label={trans.__("Folder")}>
-      {folders.map(([folder = "", name]) => (
+      {[{ folder: "", name: trans.__("Home") }, ...below].map(({ folder, name }) => (
         <button
           key={folder}
           type="button"

@@ -241,7 +241,7 @@ async def test_a_job_that_takes_long_is_followed_and_blocks_nothing(server, site
     assert (going_on["done"], going_on["problem"]) == (False, None)
     assert time.monotonic() - begun < 10
     assert (await server.ask("GET", "snapshots"))["taking"] == going_on["id"]
-    second = await server.ask("POST", "snapshots", 403, json={"message": ""})
+    second = await server.ask("POST", "snapshots", 409, json={"message": ""})
     assert "already" in second["message"]
     held.go.set()
     async with asyncio.timeout(30):

@@ -73,8 +73,8 @@ class SnapshotReader:
 
     async def versions(self, path: PurePath) -> list[Version]:
         """Return the snapshots that have a file or folder of the home, newest first."""
-        found = await asyncio.to_thread(self.snapshots.list, self.snapshots.home / path)
-        return found[::-1]
+        place = self.snapshots.home / path
+        return await asyncio.to_thread(lambda: self.snapshots.list(place)[::-1])
 
     async def _place(self, id_: str) -> int:
         """Return the place of a snapshot in the list, which is read again if it does not have the snapshot."""

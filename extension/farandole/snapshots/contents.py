@@ -6,6 +6,7 @@ import json
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from farandole.exceptions import SnapshotError
 from farandole.snapshots.model import Snapshot, seconds
 from farandole.snapshots.restore import inside
 from farandole.snapshots.snapshots import Snapshots
@@ -52,20 +53,23 @@ class SnapshotContents(Snapshots):
     def folder(self, snapshot: Snapshot, path: PurePath) -> list[Entry] | None:
         """Return what is in a folder of a snapshot, folders first, or None if the snapshot has no such folder.
 
-        The folders in it are not read. Raises `SnapshotError` if the snapshot cannot be read.
+        The folders in it are not read. Raises `SnapshotError` if the snapshot cannot be read, or exists no longer.
         """
-        place, kind = inside(path), "" if path.name else "dir"
+        place, kind, exists = inside(path), "" if path.name else "dir", False
         found: list[Entry] = []
         with self._restic().running("ls", "--no-lock", "--", snapshot.id, place) as output:
             for line in output.stdout:
                 node = json.loads(line)
                 if node["struct_type"] != "node":
-                    continue
-                if node["path"] == place:
+                    exists = True
+                elif node["path"] == place:
                     kind = node["type"]
                 else:
                     modified = seconds(node.get("mtime", ""))
                     found.append(Entry(node["name"], node["type"], node.get("size", 0), modified))
+        if not exists:
+            # restic 0.14 only warns.
+            raise SnapshotError(f"The hub has removed the snapshot {snapshot.short_id}. Choose another one.")
         return sorted(found, key=lambda one: (one.kind != "dir", one.name)) if kind == "dir" else None
 
     def changes(self, older: Snapshot, newer: Snapshot) -> ChangeCount:

@@ -52,9 +52,11 @@ def test_changes_between_two_snapshots_are_counted(site):
 
 
 def test_a_snapshot_that_was_removed_is_an_error(site):
+    (site.home / "x").write_text("x")
     taken = site.snapshots.take()
     gone = Snapshot(id="f" * 64, time=0.0)
-    with pytest.raises(SnapshotError, match="restic failed"):
-        site.contents.folder(gone, PurePath())
+    for path in ("", "x"):
+        with pytest.raises(SnapshotError, match="has removed the snapshot ffffffff"):
+            site.contents.folder(gone, PurePath(path))
     with pytest.raises(SnapshotError, match="restic failed"):
         site.contents.changes(gone, taken)

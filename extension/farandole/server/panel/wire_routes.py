@@ -213,7 +213,7 @@ class Snapshot(TypedDict):
 
 
 class SnapshotPage(TypedDict):
-    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes a snapshot at the moment, or null."""
+    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes one at the moment, or null."""
 
     snapshots: list[Snapshot]
     offset: int
@@ -269,7 +269,7 @@ class SnapshotVersion(Snapshot):
 
 
 class SnapshotVersions(TypedDict):
-    """Response to ``GET snapshots/versions``, newest first. There are ``total`` of them, and only the newest are sent."""
+    """Response to ``GET snapshots/versions``, newest first. Of ``total``, only the newest are sent."""
 
     path: str
     versions: list[SnapshotVersion]

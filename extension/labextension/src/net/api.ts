@@ -140,7 +140,10 @@ export class Api {
 
   /** Return the snapshots that have a file. */
   fileVersions(place: FilePlace): Promise<wire.SnapshotVersions> {
-    return this.request<wire.SnapshotVersions>("GET", `snapshots/versions?${new URLSearchParams({ ...place }).toString()}`);
+    return this.request<wire.SnapshotVersions>(
+      "GET",
+      `snapshots/versions?${new URLSearchParams({ ...place }).toString()}`,
+    );
   }
 
   async restoreFile(id: string, request: wire.RestoreFile): Promise<wire.SnapshotJob> {

@@ -39,7 +39,9 @@ test("a snapshot is taken, and the page asks until it is done", async () => {
 
 test("a job that fails rejects with its problem", async () => {
   responds(running, failed);
-  const error: unknown = await api.restoreFile("a b", { path: "x", to: null, keep_both: false }).catch((one: unknown) => one);
+  const error: unknown = await api
+    .restoreFile("a b", { path: "x", to: null, keep_both: false })
+    .catch((one: unknown) => one);
   expect(error).toMatchObject({ problem: failed.problem });
   expect(requested()).toEqual(["POST snapshots/a%20b/restore", "GET snapshots/jobs/1"]);
 });

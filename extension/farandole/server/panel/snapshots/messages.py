@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from farandole.reading import printable
@@ -39,7 +40,6 @@ def entry_message(folder: Path, entry: Entry) -> wire_routes.SnapshotEntry:
 
 def version_messages(place: Path, versions: Sequence[Version]) -> list[wire_routes.SnapshotVersion]:
     """Return the versions of a file or folder, newest first. A version that has not changed equals the one before."""
-    older: list[Version | None] = [*versions[1:], None]
     return [
         {
             **snapshot_message(one),
@@ -49,7 +49,7 @@ def version_messages(place: Path, versions: Sequence[Version]) -> list[wire_rout
             "changed": before is None or _content(one) != _content(before),
             "now": _now(place, one),
         }
-        for one, before in zip(versions, older, strict=True)
+        for one, before in zip_longest(versions, versions[1:])
     ]
 
 

@@ -36,12 +36,18 @@ export function Actions({ file, restore, openVersions }: Props): JSX.Element {
       {file.restorable ? (
         <div className="fd-row">
           <RestoreButtons file={file} name={name} restore={restore} />
-          <button type="button" aria-label={trans.__("Earlier versions of %1", name)} onClick={() => openVersions(file.path)}>
+          <button
+            type="button"
+            aria-label={trans.__("Earlier versions of %1", name)}
+            onClick={() => openVersions(file.path)}
+          >
             {trans.__("Earlier versions")}
           </button>
         </div>
       ) : (
-        <Note>{trans.__("This name is not valid in UTF-8, so the file cannot be restored by itself. Restore its folder.")}</Note>
+        <Note>
+          {trans.__("This name is not valid in UTF-8, so the file cannot be restored by itself. Restore its folder.")}
+        </Note>
       )}
       <RestoreStatus restore={restore} />
     </div>

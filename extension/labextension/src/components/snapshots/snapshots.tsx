@@ -3,7 +3,7 @@
 import { useRef, type JSX } from "react";
 
 import { isKnown } from "../../state/reducer";
-import { LIST, type KnownSnapshots, type Place } from "../../state/snapshots";
+import type { KnownSnapshots, Place } from "../../state/snapshots";
 import { usePanelContext, usePanelState } from "../context";
 import { Empty } from "../parts";
 import { SnapshotFiles } from "./files";
@@ -29,7 +29,9 @@ export function Snapshots({ known, place, setPlace }: Props): JSX.Element {
   }
   if (place.show === "versions") {
     const { of, back } = place;
-    return <FileVersions key={JSON.stringify(of)} of={of} focus={focus} back={() => setPlace(back)} restore={restore} />;
+    return (
+      <FileVersions key={JSON.stringify(of)} of={of} focus={focus} back={() => setPlace(back)} restore={restore} />
+    );
   }
   if (place.show === "files") {
     const { snapshot, path } = place;
@@ -40,7 +42,7 @@ export function Snapshots({ known, place, setPlace }: Props): JSX.Element {
         path={path}
         focus={focus}
         setPath={(next) => setPlace({ ...place, path: next })}
-        back={() => setPlace({ ...LIST, previous: snapshot.id })}
+        back={() => setPlace({ show: "list", previous: snapshot.id })}
         openVersions={(file) => setPlace({ show: "versions", of: { path: file }, back: place })}
         restore={restore}
       />

@@ -18,7 +18,7 @@ const text = () => harness.root.textContent;
 const rows = () => [...harness.root.querySelectorAll(".fd-run-open")].map((row) => row.textContent);
 const requests = (name: string) => harness.requests.filter((one) => one.startsWith(name));
 const crumbs = () => [...harness.root.querySelectorAll(".fd-crumbs button")].map(({ textContent }) => textContent);
-const dialog = () => harness.choose.mock.calls.at(-1) as unknown as [string, string, string[]];
+const dialogs = () => harness.choose.mock.calls as unknown as [string, string, string[]][];
 const restored = () =>
   requests("restoreFile").map((one) => JSON.parse(one.slice(one.indexOf("{"))) as wire.RestoreFile);
 
@@ -29,7 +29,8 @@ async function click(name: string | RegExp): Promise<void> {
 
 /** Open the newest snapshot, and in it the folder of the example. */
 async function openFolder(answers: Harness["answers"] = {}): Promise<void> {
-  const files = (_: string, path: string) => (path ? { ...FOLDER, path } : { ...FOLDER, path, total: 1, entries: home });
+  const files = (_: string, path: string) =>
+    path ? { ...FOLDER, path } : { ...FOLDER, path, total: 1, entries: home };
   harness = await openTab({ snapshotFiles: files, ...answers });
   await click(/^before cleaning/);
   await click(/^data\//);
@@ -80,7 +81,7 @@ test("if the file exists, a dialog offers to keep both, and nothing else is sent
   await openFolder({ restoreFile: refuses("exists", EXISTS) });
   await click(/^labels.csv/);
   await click("Restore labels.csv");
-  expect(dialog()).toEqual([
+  expect(dialogs()[0]).toEqual([
     "“labels.csv” exists",
     `${EXISTS} It was changed after the one in the snapshot. “Keep both” restores it under a name with the time of the snapshot.`,
     ["Restore into folder…", "Keep both"],
@@ -101,7 +102,7 @@ test("the dialog leads to another folder", async () => {
   harness.choose.mockResolvedValueOnce(0);
   harness.ask.mockResolvedValueOnce("old");
   await click("Restore notes.md");
-  expect(dialog()[1]).toContain("It has the size and the time of the one in the snapshot.");
+  expect(dialogs()[0]?.[1]).toContain("It has the size and the time of the one in the snapshot.");
   expect(restored().map(({ to, keep_both }) => [to, keep_both])).toEqual([
     [null, false],
     ["old", false],
@@ -146,7 +147,10 @@ test("a folder with many files is fetched and rendered part by part", async () =
     path,
     offset,
     total: 100_000,
-    entries: Array.from({ length: limit }, (_each, n) => ({ ...(home[0] as wire.SnapshotEntry), name: `f${offset + n}` })),
+    entries: Array.from({ length: limit }, (_each, n) => ({
+      ...(home[0] as wire.SnapshotEntry),
+      name: `f${offset + n}`,
+    })),
   });
   harness = await openTab({ snapshotFiles: many });
   await click(/^before cleaning/);

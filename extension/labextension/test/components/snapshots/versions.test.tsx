@@ -62,7 +62,9 @@ test("a file that no snapshot has, and one outside the home, are told apart", as
   await openVersions({ fileVersions: () => ({ ...VERSIONS, versions: [], total: 0 }) });
   expect(text()).toContain("No snapshot has it");
   harness.close();
-  await openVersions({ fileVersions: refuses("invalid", "'/srv/x' is not in your home; snapshots have only what is there") });
+  await openVersions({
+    fileVersions: refuses("invalid", "'/srv/x' is not in your home; snapshots have only what is there"),
+  });
   expect(harness.root.querySelector("[role=alert]")?.textContent).toContain("is not in your home");
 });
 

@@ -2,7 +2,7 @@
 
 import { useRef, useState, type JSX } from "react";
 
-import { bytes, clock } from "../../format";
+import { bytes, clock, preciseClock } from "../../format";
 import { pathIn } from "../../state/snapshots";
 import type { Now, Snapshot, SnapshotEntry } from "../../wire";
 import { usePanelContext } from "../context";
@@ -46,7 +46,7 @@ export function SnapshotFiles({ snapshot, path, setPath, focus, back, openVersio
         </button>
       </div>
       <h3 className="fd-title">
-        {clock(snapshot.time, new Date())} · {snapshot.message || trans.__("automatic")}
+        {preciseClock(snapshot.time, new Date())} · {snapshot.message || trans.__("automatic")}
       </h3>
       <Crumbs path={path} focus={focus} enter={enter} />
       <FolderList key={path} {...{ snapshot, path, selected, choose }} version={restore.count} />

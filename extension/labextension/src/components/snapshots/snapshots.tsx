@@ -20,7 +20,7 @@ interface Props {
 export function Snapshots({ known, place, setPlace }: Props): JSX.Element {
   const { trans } = usePanelContext();
   const state = usePanelState();
-  const restore = useRestore();
+  const restore = useRestore(place);
   // What the user opens takes the focus, but not when the panel shows this tab again.
   const first = useRef(place);
   const focus = place !== first.current;

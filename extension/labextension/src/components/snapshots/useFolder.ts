@@ -23,7 +23,7 @@ interface Folder {
   readonly failure: Error | null;
   readonly retry: () => void;
   /** Return the entry in a row, or null until it is fetched. */
-  at(row: number): SnapshotEntry | null;
+  readonly at: (row: number) => SnapshotEntry | null;
 }
 
 /** Return the entries of a folder, and fetch those in the rows from `first` to `last`. */

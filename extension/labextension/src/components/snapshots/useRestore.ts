@@ -1,10 +1,11 @@
 /** Restores files of snapshots. If something is in the way, it asks the user what to do, and overwrites nothing. */
 
-import { useState } from "react";
+import { useEffect, useState } from "react";
 
 import { basename } from "../../format";
 import type { Translator } from "../../i18n";
 import { outcomeOf, RequestError } from "../../net/requestError";
+import type { Place } from "../../state/snapshots";
 import type { EntryKind, Now } from "../../wire";
 import { usePanelContext } from "../context";
 
@@ -28,11 +29,13 @@ export interface Restore {
   toFolder(file: StoredFile): Promise<void>;
 }
 
-export function useRestore(): Restore {
+/** Return what restores files. What it says about the last restore is for the view `place` only. */
+export function useRestore(place: Place): Restore {
   const { model, trans, choose, ask, refreshFiles } = usePanelContext();
   const [busy, setBusy] = useState(false);
   const [restored, setRestored] = useState<string | null>(null);
   const [count, setCount] = useState(0);
+  useEffect(() => setRestored(null), [place]);
   const send = async (file: StoredFile, to: string | null, keepBoth: boolean) => {
     setBusy(true);
     setRestored(null);

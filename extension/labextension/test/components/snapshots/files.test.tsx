@@ -46,7 +46,7 @@ test("folders are fetched when they are opened, and the path leads back", async 
   ]);
   expect(crumbs()).toEqual(["Home", "data"]);
   expect(document.activeElement?.textContent).toBe("data");
-  expect(rows().map((row) => row?.replace(/\d{4}-.*/, ""))).toEqual([
+  expect(rows().map((row) => row.replace(/\d{4}-.*/, ""))).toEqual([
     "raw/",
     "clicks.csvdeleted since20 KiB · ",
     "labels.csvchanged since1 KiB · ",
@@ -74,6 +74,8 @@ test("a deleted file is restored to its place, and the list shows that it exists
   expect(text()).toContain("Restored: ~/data/clicks.csv");
   expect(harness.refreshFiles).toHaveBeenCalledTimes(1);
   expect(rows()[1]).not.toContain("deleted");
+  await click("Home");
+  expect(text()).not.toContain("Restored");
   expect(await harness.violations()).toEqual([]);
 });
 

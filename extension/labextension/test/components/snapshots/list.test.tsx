@@ -1,6 +1,6 @@
 /** Tests of the list of snapshots and of the form that takes one, from the user's point of view. */
 
-import { clock, date, timeOfDay } from "../../../src/format";
+import { date, preciseClock, timeOfDay } from "../../../src/format";
 import type * as wire from "../../../src/wire";
 import { example } from "../../examples";
 import type { Harness } from "../../harness";
@@ -156,7 +156,7 @@ test("the row of the snapshot that the user has left takes the focus, and not th
   harness = await openTab();
   await harness.click("button", /^automatic/);
   await rest();
-  expect(harness.root.querySelector("h3")?.textContent).toBe(`${clock(MIDDLE.time, new Date())} · automatic`);
+  expect(harness.root.querySelector("h3")?.textContent).toBe(`${preciseClock(MIDDLE.time, new Date())} · automatic`);
   await harness.click("button", "‹ All snapshots");
   await rest();
   expect(document.activeElement?.textContent).toContain(`automatic${time(MIDDLE)}`);

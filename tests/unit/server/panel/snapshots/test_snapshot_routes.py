@@ -64,7 +64,7 @@ async def take(server, message=""):
     done = await server.ask("POST", "snapshots", 202, json={"message": message})
     assert misfit(done, wire_routes.SnapshotJob) is None
     assert (done["done"], done["problem"]) == (True, None)
-    return (await server.ask("GET", "snapshots"))["snapshots"][0]
+    return (await server.ask("GET", "snapshots?limit=1"))["snapshots"][0]
 
 
 async def restore(server, snapshot, path, status=202, *, to=None, keep_both=False):
@@ -90,6 +90,7 @@ async def test_snapshots_are_taken_listed_and_their_changes_counted(server, site
     assert oldest == {"id": first["id"], "files": None, "added": None}
 
 
+@pytest.mark.release
 async def test_folders_are_listed_in_parts_and_compared_with_the_home(server, site):
     data = site.home / "data"
     (data / "raw").mkdir(parents=True)
@@ -147,6 +148,7 @@ async def test_a_deleted_file_is_restored_and_an_existing_one_is_kept(server, si
     assert (await restore(server, taken, "data", 409, to="restored/here"))["code"] == "exists"
 
 
+@pytest.mark.release
 async def test_versions_of_a_file_say_in_which_snapshot_it_changed(server, site, tmp_path):
     file = site.home / "data file.csv"
     file.write_text("one")

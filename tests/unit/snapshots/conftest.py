@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from farandole.snapshots.connection import Repository
+from farandole.snapshots.contents import SnapshotContents
 from farandole.snapshots.snapshots import Snapshots
 
 from tests.homes import make_strange
@@ -27,7 +28,14 @@ class Site:
 
     @property
     def snapshots(self) -> Snapshots:
-        return Snapshots(home=self.home, connect=lambda: Repository(url=str(self.repository), password=PASSWORD))
+        return Snapshots(home=self.home, connect=self.connect)
+
+    @property
+    def contents(self) -> SnapshotContents:
+        return SnapshotContents(home=self.home, connect=self.connect)
+
+    def connect(self) -> Repository:
+        return Repository(url=str(self.repository), password=PASSWORD)
 
 
 @pytest.fixture(scope="package", autouse=True)

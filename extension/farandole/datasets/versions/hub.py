@@ -54,7 +54,7 @@ def publish_at_hub(
         try:
             found = hub.ask("GET")
             end = time.monotonic() + RESTART_SECONDS
-        except _UnreachableError:
+        except HubUnreachableError:
             if time.monotonic() > end:
                 raise
             found = {"state": COPYING}
@@ -63,7 +63,7 @@ def publish_at_hub(
         sleep(POLL_SECONDS)
 
 
-class _UnreachableError(DataSetError):
+class HubUnreachableError(DataSetError):
     """Raised when the hub does not answer."""
 
 
@@ -85,7 +85,7 @@ class _Hub:
             with exc:
                 raise _refusal(method, exc) from exc
         except (URLError, HTTPException, OSError) as exc:
-            raise _UnreachableError(f"the hub does not answer ({exc}); try again in a minute") from exc
+            raise HubUnreachableError(f"the hub does not answer ({exc}); try again in a minute") from exc
         except ValueError as exc:
             raise DataSetError(f"the hub sent an invalid answer ({reason(exc)}); ask its administrator") from exc
 

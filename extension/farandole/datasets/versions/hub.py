@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from farandole.datasets.versions.copy import Copied
 from farandole.datasets.versions.manifest import files_in
@@ -73,13 +73,15 @@ class _Hub:
     def __init__(self, url: str, token: str) -> None:
         self._url = url
         self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+        # The hub is in the user's network, and a proxy for the internet must not get the token.
+        self._opener = build_opener(ProxyHandler({}))
 
     def ask(self, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the JSON object of the answer. Raises DataSetError."""
         data = None if body is None else json.dumps(body).encode()
         request = Request(self._url, data=data, headers=self._headers, method=method)
         try:
-            with urlopen(request, timeout=TIMEOUT) as answer:
+            with self._opener.open(request, timeout=TIMEOUT) as answer:
                 return parse_json(answer.read(MOST_BYTES), "the hub's answer")
         except HTTPError as exc:
             with exc:

@@ -12,17 +12,20 @@ from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.scopes import needs_scope
 from tornado.web import HTTPError
 
+from spawner_config.publishing.command import HOME
 from spawner_config.publishing.publications import Order, PublicationError
 
 if TYPE_CHECKING:
     from spawner_config.publishing.publications import Publications
 
 LONGEST_PATH = 4096
+LONGEST_SHOWN = 100
 
 
 class PublicationHandler(APIHandler):  # type: ignore[misc]
     """``/hub/api/farandole/users/NAME/data-sets/DATASET`` publishes a folder of the user's home.
 
+    The body of a POST request has the path of the ``folder`` in the user's servers, and the ``bytes`` of its files.
     It needs the scope ``servers``, which notebook servers have, and workers and endpoints do not.
     """
 
@@ -61,11 +64,13 @@ class PublicationHandler(APIHandler):  # type: ignore[misc]
     def _body(self) -> tuple[str, int]:
         found = self.get_json_body()
         folder, size = (found.get("folder"), found.get("bytes")) if isinstance(found, dict) else (None, None)
-        if not isinstance(folder, str) or not _is_below(folder):
-            raise HTTPError(400, "%r is not the path of a folder below your home.", str(folder)[:100])
+        if not isinstance(folder, str) or not _is_below_home(folder):
+            raise HTTPError(
+                400, "%r is not a folder below your home, %s. Copy it there first.", str(folder)[:LONGEST_SHOWN], HOME
+            )
         if type(size) is not int or not 0 <= size < 2**63:
             raise HTTPError(400, "'bytes' must be the size of the files in bytes.")
-        return folder, size
+        return folder.removeprefix(f"{HOME}/"), size
 
     def _send(self, user: str, name: str) -> None:
         if (state := self._publications.state_of(user, name)) is None:
@@ -73,9 +78,10 @@ class PublicationHandler(APIHandler):  # type: ignore[misc]
         self.finish(json.dumps(state))
 
 
-def _is_below(folder: str) -> bool:
-    parts = PurePosixPath(folder).parts
-    return bool(parts) and parts[0] != "/" and ".." not in parts and folder.isprintable() and len(folder) < LONGEST_PATH
+def _is_below_home(folder: str) -> bool:
+    path = PurePosixPath(folder)
+    is_below = path.is_relative_to(HOME) and path != PurePosixPath(HOME) and ".." not in path.parts
+    return is_below and folder.isprintable() and len(folder) < LONGEST_PATH
 
 
 def handlers(publications: Publications) -> list[tuple[Any, ...]]:

@@ -35,16 +35,15 @@ def publish_at_hub(
     name: str,
     *,
     environ: Mapping[str, str] = os.environ,
-    home: Path | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[DataVersion, Copied]:
     """Let the hub copy a folder to the volume of the next version of a data set, and return when it is complete.
 
     Raises:
-        UsageError: the folder has links or no files, or is not in the home.
-        DataSetError: the hub refuses, or cannot copy it. The message has the hub's reason.
+        UsageError: the folder has links or no files.
+        DataSetError: the hub refuses, for example a folder outside of the home, or cannot copy it.
     """
-    order = _order(source, (home or Path.home()).resolve())
+    order = _order(source)
     url, token = environ.get("JUPYTERHUB_API_URL", ""), environ.get("JUPYTERHUB_API_TOKEN", "")
     path = f"farandole/users/{quote(environ.get('JUPYTERHUB_USER', ''), safe='')}/data-sets/{name}"
     hub = _Hub(f"{url.rstrip('/')}/{path}", token)
@@ -92,21 +91,16 @@ class _Hub:
             raise DataSetError(f"the hub sent an invalid answer ({reason(exc)}); ask its administrator") from exc
 
 
-def _order(source: Path, home: Path) -> dict[str, Any]:
-    """Return what the hub needs to know: the folder, relative to the home, and the size of its files."""
+def _order(source: Path) -> dict[str, Any]:
+    """Return what the hub needs to know: the folder and the size of its files."""
     folder = source.resolve()
-    if folder == home or not folder.is_relative_to(home):
-        raise UsageError(
-            f"the hub publishes folders of your home, and {str(source)!r} is not a folder below {home}. Copy it there."
-        )
-    relative = str(folder.relative_to(home))
-    if not relative.isprintable():
-        raise UsageError(f"the hub cannot publish {relative!r}, because its name is not readable text; rename it")
+    if not str(folder).isprintable():
+        raise UsageError(f"the hub cannot publish {str(folder)!r}, because its name is not readable text; rename it")
     try:
         paths = files_in(folder)
         if not paths:
             raise UsageError(f"{source} has no files")
-        return {"folder": relative, "bytes": sum((folder / path).stat().st_size for path in paths)}
+        return {"folder": str(folder), "bytes": sum((folder / path).stat().st_size for path in paths)}
     except OSError as exc:
         raise DataSetError(f"{source} cannot be read: {reason(exc)}") from exc
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hub", "proxy"]
 PATH = "/hub/api/farandole/users/ada/data-sets/digits"
-ORDER = {"folder": "data/digits", "bytes": 2}
+ORDER = {"folder": "/home/user/data/digits", "bytes": 2}
 
 
 class Store(VersionStore):
@@ -83,11 +83,12 @@ async def test_only_programs_of_publishers_may_publish(hub: Hub, store: Store) -
     [
         [],
         {},
-        {"folder": "data"},
-        {"folder": "data", "bytes": -1},
-        {"folder": "data", "bytes": True},
-        {"folder": "data", "bytes": 2**63},
-        *({"folder": folder, "bytes": 2} for folder in ("", ".", "/etc", "../ada", "a/../../b", "a\nb", "a" * 5000, 3)),
+        {"folder": "/home/user/data"},
+        {"folder": "/home/user/data", "bytes": -1},
+        {"folder": "/home/user/data", "bytes": True},
+        {"folder": "/home/user/data", "bytes": 2**63},
+        *({"folder": folder, "bytes": 2} for folder in ("", ".", "/etc", "data", "/home/user", "/home/user/", "/home/user2/a", 3)),
+        *({"folder": f"/home/user/{name}", "bytes": 2} for name in ("..", "a/../../b", "a\nb", "a" * 5000)),
     ],
 )
 async def test_an_invalid_order_is_refused(hub: Hub, store: Store, body: Any) -> None:

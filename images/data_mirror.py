@@ -57,7 +57,8 @@ def to_volume(version: DataVersion, source: str) -> str:
     check_docker()
     place = [f"--volume={version.volume}:/data", f"--env={TOKEN}"]
     if "://" not in source:
-        place += ["--network=none", f"--mount=type=bind,source={Path(source).expanduser().resolve()},target=/from,readonly"]
+        folder = Path(source).expanduser().resolve()
+        place += ["--network=none", f"--mount=type=bind,source={folder},target=/from,readonly"]
         source = "/from"
     image = local_tag(NOTEBOOK, registry_prefix())
     command = ["docker", "run", "--rm", "--user=0", *place, "--entrypoint=python", image]
@@ -65,7 +66,7 @@ def to_volume(version: DataVersion, source: str) -> str:
     done = subprocess.run([*command, *words], check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise DataMirrorError(
-            f"{version} is not complete; the reason is above. Run this again to continue: files that are there are kept."
+            f"{version} is not complete; the reason is above. Run this again to continue, which keeps the complete files."
         )
     return done.stdout.strip()
 

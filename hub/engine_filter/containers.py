@@ -195,9 +195,9 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
     """Refuse containers that mount the volume with all users' homes or have no network, with one exception.
 
-    Those that publish a data set are checked by `_only_publishes`. The exception is the command that creates a folder in this volume. It gets no network and no other volume. A
+    The exception is the command that creates a folder in this volume. It gets no network and no other volume. A
     container that could replace a user's folder with a symbolic link would let that user mount any folder of the
-    machine.
+    machine. `_only_publishes` checks the containers that publish a data set.
     """
     host = built["HostConfig"]
     source, alone = whole(rules.name), host.get("NetworkMode") == NO_NETWORK

@@ -1,1 +1,1 @@
-"""How a hub with containers publishes versions of data sets: a short-lived container copies a folder of a user's home."""
+"""Publishes versions of data sets on hubs with containers: a short-lived container copies a folder of a user's home."""

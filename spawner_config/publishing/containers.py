@@ -53,7 +53,7 @@ class VolumeStore(VersionStore):
                 with suppress(*ENGINE_ERRORS):
                     await self._remove(name)
         except ENGINE_ERRORS as exc:
-            raise PublicationError(f"the engine does not run the container that copies the folder: {reason(exc)}") from exc
+            raise PublicationError(f"the engine does not run the container that copies it: {reason(exc)}") from exc
 
     async def _is_ours(self, volume: str) -> bool:
         """Return whether this hub has created a volume, or can create it."""

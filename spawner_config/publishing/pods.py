@@ -92,7 +92,7 @@ class _Pods:
             if status.phase in {"Succeeded", "Failed"}:
                 return _ended(status)
             if status.phase == "Pending" and loop.time() > end:
-                raise PublicationError(f"the pod that copies the folder did not start in {START_SECONDS} s{_why(status)}")
+                raise PublicationError(f"the pod that copies it did not start in {START_SECONDS} s{_why(status)}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def remove(self, name: str) -> None:

@@ -84,7 +84,7 @@ class Publications:
         """Begin to copy a folder to the next version of a data set. Raises `PublicationError`."""
         if f"{order.name}-".startswith(f"{self._hub}-"):
             raise PublicationError(
-                f"{order.name!r} begins like the names of the hub's own volumes; choose a name that does not begin with "
+                f"{order.name!r} begins like the names of the hub's own volumes; choose one that does not begin with "
                 f"{self._hub!r}"
             )
         if (running := self._tasks.get(order.name)) and not running.done():

@@ -22,5 +22,5 @@ class Publishers(Variables):
         return frozenset(name.lower() for name in self.data_publishers)
 
     def variables(self, spawner: Any, place: str) -> dict[str, str]:
-        """Return the variable that tells a server where its user publishes: only a publisher's notebook server has it."""
+        """Return the variable with the place where a user publishes, for notebook servers of publishers."""
         return {PUBLISH_TO: place} if is_notebook(spawner.name) and spawner.user.name in self.names else {}

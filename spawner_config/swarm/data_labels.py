@@ -51,7 +51,7 @@ def label_node(client: docker.APIClient, node: str, shares: Shares) -> None:
 
 
 def _is_here(client: docker.APIClient, version: DataVersion) -> bool:
-    """Return whether the version is on the disk of the hub's machine. A network share is on no machine in particular."""
+    """Return whether a version is on the disk of the hub's machine. A network share is on no machine in particular."""
     try:
         return not client.inspect_volume(version.volume).get("Options")
     except NotFound:

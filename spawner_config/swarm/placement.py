@@ -22,8 +22,9 @@ def choose_node(
 ) -> str | None:
     """Return the id of the best node for a worker of ``cluster``, or None if no node meets the requirements.
 
-    The best node lacks the fewest of the data sets that the worker's profile names. Among equal nodes, it has the fewest
-    workers of this cluster; then it is the node that the hub has chosen for the fewest servers. ``nodes`` and ``services`` (those of the hub) are given as the engine lists them.
+    The best node lacks the fewest of the data sets that the worker's profile names. Among equal nodes, it has the
+    fewest workers of this cluster; then it is the node that the hub has chosen for the fewest servers. ``nodes`` and
+    ``services`` (those of the hub) are given as the engine lists them.
     """
     labels = [each["Spec"].get("Labels") or {} for each in services]
     ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)

@@ -1,4 +1,4 @@
-"""Versions of data sets on a real hub without containers: published by a user, recorded in a run of another one, moved."""
+"""Versions of data sets on a real hub without containers: published, recorded in a run of another user, and moved."""
 
 from __future__ import annotations
 

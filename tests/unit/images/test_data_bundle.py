@@ -35,8 +35,8 @@ if words[0] == "run":
     image = next(number for number, word in enumerate(words) if word.startswith("farandole-notebook:"))
     folder = volumes / options["--volume"].split(":")[0]
     folder.mkdir(exist_ok=True)
-    mounts = dict(word.split("=", 1)[1].split(",target=") for word in words if word.startswith("--mount=type=bind"))
-    places = {target.split(",")[0]: source.split("source=")[1] for source, target in mounts.items()}
+    binds = [word.split("source=")[1].split(",") for word in words if word.startswith("--mount=type=bind")]
+    places = {target.removeprefix("target="): source for source, target, _ in binds}
     places["/data"] = str(folder)
     arguments = [places.get(word, word.replace("/data", str(folder))) for word in words[image + 1 :]]
     sys.exit(subprocess.run([options["--entrypoint"], *arguments]).returncode)

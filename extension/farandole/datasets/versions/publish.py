@@ -56,8 +56,8 @@ def publish(source: Path, name: str) -> Published:
 def _place() -> str:
     if not (place := os.environ.get(PUBLISH_TO)):
         raise UsageError(
-            "you cannot publish data sets here. The hub's administrator can name you in FARANDOLE_DATA_PUBLISHERS; then "
-            "restart your notebook server."
+            "you cannot publish data sets here. The hub's administrator can name you in FARANDOLE_DATA_PUBLISHERS; "
+            "restart your notebook server then."
         )
     return place
 

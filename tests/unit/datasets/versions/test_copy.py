@@ -1,4 +1,4 @@
-"""Tests for copies of folders that change or do not fit while they are copied. The other tests are in test_manifest.py."""
+"""Tests for copies of folders that change, or that do not fit. The other tests are in test_manifest.py."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Tests for mirrors of versions: from folders here, and from notebook servers in tests/unit/server/test_data_sets.py."""
+"""Tests for mirrors of versions from folders. tests/unit/server/test_data_sets.py has those from notebook servers."""
 
 import os
 import signal

@@ -66,7 +66,7 @@ def to_volume(version: DataVersion, source: str) -> str:
     done = subprocess.run([*command, *words], check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise DataMirrorError(
-            f"{version} is not complete; the reason is above. Run this again to continue, which keeps the complete files."
+            f"{version} is not complete; the reason is above. Run this again to continue; complete files are kept."
         )
     return done.stdout.strip()
 

@@ -20,4 +20,3 @@ def configure_publishing(c: Any, deployment: ServerSettings, store: VersionStore
     if publishers:
         publications = Publications(store, publishers, deployment.shares, hub=deployment.name)
         c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), *handlers(publications)]
-

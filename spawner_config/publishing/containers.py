@@ -95,7 +95,7 @@ class VolumeStore(VersionStore):
     async def _run(self, name: str) -> Ended:
         """Run the container until it ends, which takes as long as the folder is large."""
         await self._call(self._client.start, name)
-        while (state := (await self._call(self._client.inspect_container, name))["State"])["Running"]:
+        while (state := (await self._call(self._client.inspect_container, name))["State"])["Running"]:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
         said = await self._call(self._client.logs, name)
         return Ended(status=state["ExitCode"], outcome=said.decode(errors="replace"))

@@ -127,9 +127,7 @@ def publication_claim(deployment: KubernetesSettings, version: DataVersion, size
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
-def publication_pod(
-    deployment: KubernetesSettings, name: str, version: DataVersion, order: Order
-) -> dict[str, Any]:
+def publication_pod(deployment: KubernetesSettings, name: str, version: DataVersion, order: Order) -> dict[str, Any]:
     """Return the pod that copies a folder. No network policy admits a connection of it."""
     mounts = {"home": (order.spawner.pvc_name, HOME, True), "version": (version.volume, PLACE, False)}
     container = {

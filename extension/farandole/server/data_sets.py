@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from io import BufferedReader
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized

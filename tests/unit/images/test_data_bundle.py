@@ -36,7 +36,7 @@ if words[0] == "run":
     folder = volumes / options["--volume"].split(":")[0]
     folder.mkdir(exist_ok=True)
     binds = [word.split("source=")[1].split(",") for word in words if word.startswith("--mount=type=bind")]
-    places = {target.removeprefix("target="): source for source, target, _ in binds}
+    places = {{target.removeprefix("target="): source for source, target, _ in binds}}
     places["/data"] = str(folder)
     arguments = [places.get(word, word.replace("/data", str(folder))) for word in words[image + 1 :]]
     sys.exit(subprocess.run([options["--entrypoint"], *arguments]).returncode)

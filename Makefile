@@ -72,10 +72,10 @@ publish: $(VENV)/stamp-venv ## push the images to a registry: make publish REGIS
 	@REGISTRY="$(REGISTRY)" $(BIN)/python -m images.publish
 
 bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet, or a data set: DATA=imagenet@2
-	@$(BIN)/python -m $(if $(DATA),images.data_bundle "$(DATA)",images.bundle)
+	@$(BIN)/python -m $(if $(DATA),images.data.bundle "$(DATA)",images.bundle)
 
 mirror: $(VENV)/stamp-venv ## copy a version of a data set from another hub or a folder: make mirror DATA=imagenet@2 FROM=https://hub.example.org/user/ada/lab
-	@TO="$(TO)" $(BIN)/python -m images.data_mirror "$(DATA)" "$(FROM)"
+	@TO="$(TO)" $(BIN)/python -m images.data.mirror "$(DATA)" "$(FROM)"
 
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra

@@ -10,8 +10,8 @@ from farandole.datasets.versions.manifest import MANIFEST, verify
 from farandole.datasets.versions.names import parse_version
 from farandole.datasets.versions.sources import TOKEN
 
-from images import data_mirror
-from images.data_bundle import write_data
+from images.data import mirror
+from images.data.bundle import write_data
 from tests.clients.kernel import RemoteKernel
 from tests.hub import run_hub
 
@@ -60,7 +60,7 @@ def test_a_published_version_is_recorded_in_runs_and_moves_to_another_cluster(
         emmy.execute("%cluster stop", deadline=SECONDS)
         monkeypatch.setenv(TOKEN, hub.token_for("emmy"))
         monkeypatch.setenv("FARANDOLE_STATE", str(tmp_path / "next"))
-        data_mirror.main("digits@1", f"{hub.url}/user/emmy/lab", data_mirror.FOLDER)
+        mirror.main("digits@1", f"{hub.url}/user/emmy/lab", mirror.FOLDER)
         assert f"digits@1 is here: {digest}" in capsys.readouterr().out
     assert verify(tmp_path / "next" / "datasets" / "digits" / "1") == digest
     moved = unpacked(write_data(parse_version("digits@1"), tmp_path / "dist"), tmp_path / "unpacked")

@@ -2,7 +2,7 @@
 
 A mirror that was interrupted continues where it ended. All files are verified, and nothing that exists is replaced.
 
-    python -m images.data_mirror imagenet@2 https://hub.example.org/user/ada/lab
+    python -m images.data.mirror imagenet@2 https://hub.example.org/user/ada/lab
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from farandole.datasets.versions.names import DataVersion, parse_version
 from farandole.datasets.versions.sources import TOKEN, open_source
 from farandole.exceptions import FarandoleError
 
-from images.data_bundle import local_versions
+from images.data.bundle import local_versions
 from images.engine import StepError, check_docker
 from images.names import NOTEBOOK, registry_prefix
 from images.publish import local_tag

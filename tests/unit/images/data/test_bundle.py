@@ -15,7 +15,7 @@ from farandole.datasets.versions.copy import copy_version
 from farandole.datasets.versions.manifest import verify
 from farandole.datasets.versions.names import parse_version
 
-from images.data_bundle import DataBundleError, main, write_data
+from images.data.bundle import DataBundleError, main, write_data
 from images.names import IMAGES, ROOT
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 To use the file on the new machine, run ``./load imagenet@2.tar`` in the folder of a bundle.
 
-    python -m images.data_bundle imagenet@2
+    python -m images.data.bundle imagenet@2
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests for `make mirror`. The engine is the program of test_data_bundle.py, whose volumes are folders."""
+"""Tests for `make mirror`. The engine is the program of test_bundle.py, whose volumes are folders."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from farandole.datasets.versions.manifest import verify
 
-from images.data_mirror import FOLDER, VOLUME, DataMirrorError, main, target
-from tests.unit.images.test_data_bundle import make_version, volumes
+from images.data.mirror import FOLDER, VOLUME, DataMirrorError, main, target
+from tests.unit.images.data.test_bundle import make_version, volumes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -98,6 +98,6 @@ def main(text: str, source: str, to: str = "") -> None:
 
 if __name__ == "__main__":
     try:
-        main(*sys.argv[1:3], os.environ.get("TO", ""))
+        main(sys.argv[1], sys.argv[2], os.environ.get("TO", ""))
     except StepError as exc:
         sys.exit(str(exc))

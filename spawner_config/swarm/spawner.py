@@ -104,6 +104,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             raise refused_start(str(exc), reason="volume") from exc
         is_free = self.shared_volumes.everywhere or bool(self.model_image)
         if not is_worker(self.name) and not (is_free and self.needs.data):
+            self._chosen = None
             return await self._create_service(None if is_free else self.hub_node)
         async with self.choosing:
             nodes = await self.docker("nodes")

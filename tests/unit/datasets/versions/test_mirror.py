@@ -216,3 +216,17 @@ def test_the_command_prints_the_digest(origin, target):
     command = [sys.executable, "-m", "farandole.datasets.versions", "mirror", origin, "digits@2", target]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == verify(origin), done.stderr
+
+
+def test_a_full_disk_keeps_what_is_complete_and_the_mirror_continues(target, tmp_path):
+    large = tmp_path / "3"
+    make_version(large, {"a.txt": "small", "large.bin": "x" * 2_000_000})
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); "
+    run = "import sys, runpy; sys.argv[0] = 'x'; runpy.run_module('farandole.datasets.versions', run_name='__main__')"
+    command = [sys.executable, "-c", limit + run, "mirror", large, "digits@3", target]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "the mirror in" in done.stderr
+    assert "File too large. Run it again to continue." in done.stderr
+    assert (target / "a.txt").read_text() == "small"
+    assert mirror(FolderSource(large), target).copied == 1
+    assert verify(target) == verify(large)

@@ -31,7 +31,7 @@ class FileHandler(APIHandler):
     auth_resource = "contents"
 
     @web.authenticated
-    @authorized("read")  # type: ignore[untyped-decorator]
+    @authorized("read")
     async def get(self, version: str, name: str | None = None) -> None:
         """Send a file of the version; answer 404 if this server or the version does not have it."""
         try:

@@ -32,7 +32,7 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle mirror image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -72,7 +72,10 @@ publish: $(VENV)/stamp-venv ## push the images to a registry: make publish REGIS
 	@REGISTRY="$(REGISTRY)" $(BIN)/python -m images.publish
 
 bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet, or a data set: DATA=imagenet@2
-	@$(BIN)/python -m $(if $(DATA),images.data_bundle "$(DATA)",images.bundle)
+	@$(BIN)/python -m $(if $(DATA),images.data.bundle "$(DATA)",images.bundle)
+
+mirror: $(VENV)/stamp-venv ## copy a version of a data set from another hub or a folder: make mirror DATA=imagenet@2 FROM=https://hub.example.org/user/ada/lab
+	@TO="$(TO)" $(BIN)/python -m images.data.mirror "$(DATA)" "$(FROM)"
 
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 from farandole.datasets.versions.manifest import MANIFEST
 from farandole.datasets.versions.mounted import variables
 from farandole.datasets.versions.names import parse_version
-from farandole.datasets.versions.publish import PUBLISH_TO
 
-from spawner_config.models import Variables, Words
 from spawner_config.profiles.options import OptionsError
-from spawner_config.roles import is_notebook
+from spawner_config.publishing.settings import Publishers
 from spawner_config.shares import Shares
 
 if TYPE_CHECKING:
@@ -26,33 +24,23 @@ if TYPE_CHECKING:
     from spawner_config.profiles.profiles import Profile
 
 
-class Publishers(Variables):
-    """The users who publish versions of data sets."""
-
-    data_publishers: Words = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class LocalData:
-    """The versions in ``folder`` that servers have, and the names of those who publish there."""
+    """The versions in ``folder`` that servers have, and the users who publish there."""
 
     shares: Shares
     folder: Path
-    publishers: frozenset[str]
+    publishers: Publishers
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], folder: Path) -> LocalData:
         """Read FARANDOLE_SHARED_VOLUMES and FARANDOLE_DATA_PUBLISHERS; raises `SettingsError`."""
         shares = Shares.from_environment(environ, "farandole")
-        # JupyterHub converts user names to lower case.
-        publishers = frozenset(name.lower() for name in Publishers.from_environment(environ).data_publishers)
-        return cls(shares=shares, folder=folder, publishers=publishers)
+        return cls(shares=shares, folder=folder, publishers=Publishers.from_environment(environ))
 
     def set_variables(self, spawner: Any, profile: Profile) -> None:
         """Tell a server where its versions are, and where its user publishes. Raises `OptionsError`."""
-        own = variables(self._folders(profile))
-        if is_notebook(spawner.name) and spawner.user.name in self.publishers:
-            own[PUBLISH_TO] = str(self.folder)
+        own = {**variables(self._folders(profile)), **self.publishers.variables(spawner, str(self.folder))}
         spawner.environment = {**spawner.environment, **own}
 
     def _folders(self, profile: Profile) -> dict[str, str]:

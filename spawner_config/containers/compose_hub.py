@@ -6,6 +6,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from farandole.datasets.versions.publish import AT_HUB
+
 from spawner_config.access.transport import check_transport
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
@@ -17,6 +19,7 @@ from spawner_config.origins.certificates import admit_certificates
 from spawner_config.origins.compose import HTTPS_PROFILES, has_https, open_to_others, profiles, public_port
 from spawner_config.origins.configure import check_domain
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.publishing.settings import Publishers
 from spawner_config.settings import check_together
 from spawner_config.snapshots.configure import configure_snapshots
 from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
@@ -144,10 +147,13 @@ def configure_servers(
     c.Spawner.poll_interval = 5
     c.Spawner.start_timeout = START_SECONDS
 
+    publishers = Publishers.from_environment(os.environ)
+
     def set_profile(spawner: Any, profile: Profile) -> None:
         spawner.image = deployment.image_of(profile, spawner.runtime, spawner.model_image)
         spawner.data_sets = profile.data
-        spawner.environment = {**spawner.environment, **deployment.shares.variables_of(profile.data)}
+        own = {**deployment.shares.variables_of(profile.data), **publishers.variables(spawner, AT_HUB)}
+        spawner.environment = {**spawner.environment, **own}
         spawner.mem_limit = profile.memory or deployment.memory
         finish(spawner, profile)
 

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from farandole.datasets.versions.publish import AT_HUB
 from jupyterhub.slugs import safe_slug
 
 from spawner_config.deployment import HOME, Front, configure_proxied_hub
@@ -19,6 +20,9 @@ from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.hosts import DEFAULT_PORTS, is_local
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.publishing.configure import configure_publishing
+from spawner_config.publishing.pods import ClaimStore
+from spawner_config.publishing.settings import Publishers
 from spawner_config.roles import is_endpoint, is_worker
 from spawner_config.snapshots.configure import configure_snapshots
 from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
@@ -73,6 +77,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     configure_operators(c, settings, profile_set, url=at, bind="", memory=deployment.memory)
     configure_snapshots(c, settings, url=f"http://{host}:{SNAPSHOTS_PORT}", bind="")
     configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+    configure_publishing(c, deployment, ClaimStore(deployment))
     if os.environ.get(SECRET):
         streams = service_url(os.environ, "streams", "FARANDOLE_STREAMS_ADDRESS").replace("http:", "tls:")
         configure_streams(c, StreamSettings.from_environment(os.environ), hub_url=streams, users_url=streams)
@@ -93,6 +98,12 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
     """Configure users' servers; ``proxy`` is the URL at which they reach the hub's proxy."""
     deployment.check_data(profile_set)
     needs = {profile.name: PodNeeds.of(profile) for profile in profile_set.profiles}
+    publishers = Publishers.from_environment(os.environ)
+
+    def finish(spawner: Any, profile: Profile) -> None:
+        set_profile(deployment, needs[profile.name], spawner, profile)
+        spawner.environment = {**spawner.environment, **publishers.variables(spawner, AT_HUB)}
+
     c.JupyterHub.spawner_class = FarandoleKubeSpawner
     # `FarandoleKubeSpawner.concurrent_starts` replaces this limit, which would also count servers in a queue.
     c.JupyterHub.concurrent_spawn_limit = 0
@@ -111,7 +122,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
         },
         args=[],
         model_images=deployment.model_images,
-        finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
+        finish=finish,
     )
 
 

@@ -112,6 +112,7 @@ def stack(
         "FARANDOLE_MODEL_IMAGES": "127.0.0.1:*/lab/*",
         "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers,{data_version[0]}:/data/version",
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
+        "FARANDOLE_DATA_PUBLISHERS": "ada",
         "COMPOSE_PROFILES": "streams",
         "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
         "FARANDOLE_SNAPSHOTS_MIRROR": MIRROR,

@@ -1,10 +1,17 @@
-"""Versions of data sets on a real hub without containers: published by a user, and recorded in a run of another one."""
+"""Versions of data sets on a real hub without containers: published, recorded in a run of another user, and moved."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING
 
+from farandole.datasets.versions.manifest import MANIFEST, verify
+from farandole.datasets.versions.names import parse_version
+from farandole.datasets.versions.sources import TOKEN
+
+from images.data import mirror
+from images.data.bundle import write_data
 from tests.clients.kernel import RemoteKernel
 from tests.hub import run_hub
 
@@ -24,7 +31,9 @@ except ValueError as error:
 """
 
 
-def test_a_published_version_is_recorded_in_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_published_version_is_recorded_in_runs_and_moves_to_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = tmp_path / "hub"
     monkeypatch.setenv("FARANDOLE_DATA_PUBLISHERS", "ada")
     with run_hub(state) as hub:
@@ -38,7 +47,8 @@ def test_a_published_version_is_recorded_in_runs(tmp_path: Path, monkeypatch: py
             assert "you cannot publish data sets here" in emmy.execute(REFUSED, deadline=SECONDS)
     monkeypatch.setenv("FARANDOLE_SHARED_VOLUMES", "digits@1:/data/digits")
     with (
-        run_hub(state) as hub,
+        # The mirror does not resolve the hosts of users below `localhost`, as browsers do.
+        run_hub(state, one_origin=True) as hub,
         RemoteKernel(hub.start_notebook("emmy"), hub.token_for("emmy"), "a.ipynb") as emmy,
     ):
         assert f"digits@1 is unchanged: {digest}" in emmy.execute("%dataset verify digits@1", deadline=SECONDS)
@@ -47,3 +57,18 @@ def test_a_published_version_is_recorded_in_runs(tmp_path: Path, monkeypatch: py
         [run] = (hub.state / "homes" / "emmy" / "farandole" / "runs").glob("*/run.json")
         assert json.loads(run.read_text())["data_sets"] == {"digits@1": digest}
         emmy.execute("%cluster stop", deadline=SECONDS)
+        monkeypatch.setenv(TOKEN, hub.token_for("emmy"))
+        monkeypatch.setenv("FARANDOLE_STATE", str(tmp_path / "next"))
+        mirror.main("digits@1", f"{hub.url}/user/emmy/lab", mirror.FOLDER)
+        assert f"digits@1 is here: {digest}" in capsys.readouterr().out
+    assert verify(tmp_path / "next" / "datasets" / "digits" / "1") == digest
+    moved = unpacked(write_data(parse_version("digits@1"), tmp_path / "dist"), tmp_path / "unpacked")
+    assert verify(moved) == digest
+    assert (moved / MANIFEST).read_bytes() == (state / "datasets" / "digits" / "1" / MANIFEST).read_bytes()
+
+
+def unpacked(bundle: Path, folder: Path) -> Path:
+    """Unpack what `make bundle DATA=` has written, as docs/how-to/data-sets.md describes."""
+    folder.mkdir()
+    subprocess.run(["tar", "-C", folder, "-xf", bundle], check=True)
+    return folder

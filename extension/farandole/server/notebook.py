@@ -1,4 +1,8 @@
-"""Farandole's extension for notebook servers: the panel, activity reports, automatic snapshots, and reloaded pages."""
+"""Farandole's extension for notebook servers.
+
+It adds the panel, activity reports, automatic snapshots, support for reloaded pages, and versions of data sets for other
+hubs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from farandole.frames import INVALID, PROTOCOL, check_frame, close_reason
 from farandole.reading import parse_json
 from farandole.server.activity import ActivityKernelManager, report_activity
+from farandole.server.data_sets import add_data_sets
 from farandole.server.senders import limit_bodies
 
 if TYPE_CHECKING:
@@ -147,6 +152,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
         settings["kernel_websocket_connection_class"] = NotebookWebsocketConnection
     report_activity(serverapp)
     add_panel(serverapp)
+    add_data_sets(serverapp)
     hide_token(serverapp)
     keep_https(settings)
     limit_bodies(serverapp)

@@ -32,6 +32,8 @@ NOT_FOR_USERS = {
     "extension/farandole/batches/stages.py": {"raise StageError(": PART, 'raise RankError(f"{name}': PASSED_ON},
     "extension/farandole/datasets/columns.py": {"raise NoTensorError(": PART},
     "extension/farandole/datasets/images.py": {"raise ValueError(": PART},
+    "extension/farandole/datasets/versions/manifest.py": {"raise ValueError(": PART},
+    "extension/farandole/server/data_sets.py": {"raise web.HTTPError(404, reason(exc))": PASSED_ON},
     "extension/farandole/datasets/mapped.py": {"raise IndexError(": BUG},
     "extension/farandole/driver/cells/models.py": {"raise ModelError(error)": PASSED_ON},
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
@@ -151,6 +153,11 @@ NOT_FOR_USERS = {
         'raise ProfileError(f"{path}: {exc}")': PASSED_ON,
         'raise ProfileError(f"{key} must be {wanted}.")': ELSEWHERE,
     },
+    "spawner_config/publishing/handlers.py": {
+        'raise HTTPError(400, "%s", exc)': PASSED_ON,
+        'raise HTTPError(409, "%s", exc)': PASSED_ON,
+    },
+    "spawner_config/publishing/publications.py": {"raise PublicationError(_error_of(": PASSED_ON},
     "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
 }

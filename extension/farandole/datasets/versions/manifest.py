@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,9 +20,13 @@ MANIFEST = ".manifest-sha256.txt"
 ESCAPES = ((b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 """How ``sha256sum`` writes characters that would break its lines."""
 DIGEST_CHARACTERS = 64
+LINE = re.compile(rb"(?P<escaped>\\?)(?P<digest>[0-9a-f]{64})  (?P<path>[^\n]+)")
+UNESCAPED = {b"\\\\": b"\\", b"\\n": b"\n", b"\\r": b"\r"}
+PART = f"{MANIFEST}.part"
+"""A manifest that is being written. Only a complete one gets the name `MANIFEST`."""
 LOST_FOUND = "lost+found"
 """A folder that the file system of a volume may have from the beginning."""
-OUTSIDE = frozenset({MANIFEST, LOST_FOUND})
+OUTSIDE = frozenset({MANIFEST, PART, LOST_FOUND})
 """The names in the folder of a version that its manifest leaves out."""
 
 
@@ -66,6 +71,34 @@ def _line(path: bytes, digest: bytes) -> bytes:
     return (b"" if escaped == path else b"\\") + digest + b"  " + escaped + b"\n"
 
 
+def entries_of(manifest: bytes) -> dict[str, str]:
+    """Return the digest of each path in a manifest. Raises ValueError if `manifest_of` would not have written it.
+
+    No path of the result leads out of the folder, so a manifest from elsewhere can be used.
+    """
+    found = {}
+    for number, line in enumerate(manifest.removesuffix(b"\n").split(b"\n"), start=1):
+        entry = LINE.fullmatch(line)
+        if entry is None:
+            raise ValueError(f"line {number} of the manifest is not a digest and a path")
+        path = os.fsdecode(_unescaped(entry["path"]) if entry["escaped"] else entry["path"])
+        if not _is_inside(path):
+            raise ValueError(f"line {number} of the manifest has the path {path!r}, which is not allowed")
+        found[path] = entry["digest"].decode()
+    if manifest != manifest_of((path, found[path]) for path in sorted(found, key=os.fsencode)):
+        raise ValueError("the lines of the manifest are not sorted, or two have the same path")
+    return found
+
+
+def _unescaped(path: bytes) -> bytes:
+    return re.sub(rb"\\[\\nr]", lambda found: UNESCAPED[found[0]], path)
+
+
+def _is_inside(path: str) -> bool:
+    parts = path.split("/")
+    return not {"", ".", ".."} & set(parts) and parts[0] not in OUTSIDE and "\0" not in path
+
+
 def digest_of(manifest: bytes) -> str:
     """Return the digest of a data set, such as ``sha256:9c3f...``, from its manifest."""
     return f"sha256:{hashlib.sha256(manifest).hexdigest()}"
@@ -75,7 +108,7 @@ def digest_in(folder: Path) -> str:
     """Return the digest of a version. Raises DataSetError if its folder has no manifest, or if it cannot be read."""
     try:
         # The manifest of millions of files has hundreds of megabytes.
-        return f"sha256:{_digest(folder, MANIFEST)}"
+        return f"sha256:{file_digest(folder, MANIFEST)}"
     except (OSError, ValueError) as exc:
         raise DataSetError(f"{folder} is not a version of a data set: {reason(exc)}") from exc
 
@@ -89,7 +122,7 @@ def verify(folder: Path) -> str:
     try:
         with open_regular(folder, MANIFEST) as file:
             manifest = file.read()
-        found = manifest_of((path, _digest(folder, path)) for path in files_in(folder))
+        found = manifest_of((path, file_digest(folder, path)) for path in files_in(folder))
     except (OSError, ValueError) as exc:
         raise DataSetError(f"{folder} cannot be verified: {reason(exc)}") from exc
     if differing := set(manifest.splitlines()) ^ set(found.splitlines()):
@@ -101,6 +134,7 @@ def verify(folder: Path) -> str:
     return digest
 
 
-def _digest(folder: Path, path: str) -> str:
+def file_digest(folder: Path, path: str) -> str:
+    """Return the digest of a file. Raises OSError or ValueError if it cannot be read."""
     with open_regular(folder, path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,6 +10,7 @@ from farandole.exceptions import UsageError
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """The name of a data set is a part of the names of its volumes and of its claims on Kubernetes."""
 NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+VOLUME = re.compile(rf"(?P<name>{NAME.pattern})-v(?P<number>{NUMBER.pattern})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,12 @@ def parse_version(text: str) -> DataVersion:
     if not NUMBER.fullmatch(number):
         raise UsageError(f"{text!r} is not a version of a data set; write imagenet@2, for example")
     return DataVersion(name=check_name(name), number=int(number))
+
+
+def parse_volume(text: str) -> DataVersion | None:
+    """Return the version that a volume with this name contains, or None if it contains none."""
+    found = VOLUME.fullmatch(text)
+    return DataVersion(name=found["name"], number=int(found["number"])) if found else None
 
 
 def check_name(name: str) -> str:

@@ -1,24 +1,28 @@
-"""Publishes a folder as the next version of a data set, in the folder of a hub without containers."""
+"""Publishes a folder as the next version of a data set.
+
+On a hub without containers, this process copies it to a folder of the hub's state. On other hubs, the hub copies it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.datasets.versions.copy import Copied, copy_version
+from farandole.datasets.versions.copy import Copied, copy_version, delete
+from farandole.datasets.versions.hub import publish_at_hub
 from farandole.datasets.versions.manifest import digest_in
 from farandole.datasets.versions.names import NUMBER, DataVersion, check_name
 from farandole.exceptions import DataSetError, UsageError
 from farandole.reading import reason
 
 PUBLISH_TO = "FARANDOLE_PUBLISH_TO"
-"""The variable with the folder of all data sets, which the hub sets in the notebook servers of publishers."""
+"""The variable that the hub sets in the notebook servers of publishers: the folder of all data sets, or `AT_HUB`."""
+AT_HUB = "hub"
 NEW = ".new-"
 
 
@@ -39,9 +43,26 @@ def publish(source: Path, name: str) -> Published:
     """
     if "@" in name:
         raise UsageError(f"leave out the version in {name!r}: the hub chooses the next one, and replaces none")
-    data_set = _store() / check_name(name)
+    check_name(name)
+    place = _place()
     if not source.is_dir():
         raise UsageError(f"there is no folder {str(source)!r}")
+    if place == AT_HUB:
+        version, copied = publish_at_hub(source, name)
+        return Published(version=version, copied=copied)
+    return _publish_here(source, name, Path(place) / name)
+
+
+def _place() -> str:
+    if not (place := os.environ.get(PUBLISH_TO)):
+        raise UsageError(
+            "you cannot publish data sets here. The hub's administrator can name you in FARANDOLE_DATA_PUBLISHERS; "
+            "restart your notebook server then."
+        )
+    return place
+
+
+def _publish_here(source: Path, name: str, data_set: Path) -> Published:
     try:
         with _locked(data_set), _new_folder(data_set) as new:
             copied = copy_version(source, new)
@@ -54,15 +75,6 @@ def publish(source: Path, name: str) -> Published:
     except OSError as exc:
         raise DataSetError(f"{name!r} could not be published in {data_set}: {reason(exc)}") from exc
     return Published(version=version, copied=copied)
-
-
-def _store() -> Path:
-    if not (folder := os.environ.get(PUBLISH_TO)):
-        raise UsageError(
-            "you cannot publish data sets here. On a hub without containers, the administrator can name you in "
-            "FARANDOLE_DATA_PUBLISHERS; on other hubs, the administrator publishes them."
-        )
-    return Path(folder)
 
 
 @contextmanager
@@ -83,21 +95,14 @@ def _new_folder(data_set: Path) -> Iterator[Path]:
     """Create a folder for a new version. Delete it in the end, unless it has been renamed."""
     for left in data_set.glob(f"{NEW}*"):
         # The data set is locked, so the process that wrote this folder was killed.
-        _delete(left)
+        delete(left)
     new = data_set / f"{NEW}{secrets.token_hex(8)}"
     new.mkdir()
     try:
         yield new
     finally:
-        _delete(new)
-
-
-def _delete(folder: Path) -> None:
-    for name, _, _ in os.walk(folder):
-        # Files in read-only folders cannot be deleted.
-        Path(name).chmod(0o700)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
+        if new.exists():
+            delete(new)
 
 
 def _versions(data_set: Path) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from farandole.datasets.versions.mounted import MISSING
@@ -23,7 +23,7 @@ class Software:
     data_sets: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, answers: Sequence[Mapping[str, dict[str, str]]], progress: Progress) -> Software:
+    def of(cls, answers: Sequence[dict[str, dict[str, str]]], progress: Progress) -> Software:
         """Return what the ranks have, from their answers in the order of the ranks. Report data sets that differ."""
         names = dict.fromkeys(name for answer in answers for name in answer["data_sets"])
         data_sets = {name: _on_all([answer["data_sets"].get(name, MISSING) for answer in answers]) for name in names}

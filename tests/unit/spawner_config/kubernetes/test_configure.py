@@ -256,6 +256,33 @@ def test_all_servers_of_a_user_have_the_home_and_the_shared_volumes(made: Any) -
     assert other["spec"]["volumes"][-1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2G"}
 
 
+def test_a_profile_that_names_its_data_sets_is_bound_by_the_topology_of_their_claims_only(made: Any) -> None:
+    def claims(pod: Any) -> list[str]:
+        volumes = [each.get("persistentVolumeClaim") for each in pod["spec"]["volumes"]]
+        return [each["claimName"] for each in volumes if each and each["readOnly"]]
+
+    named, all_of_them = made(profile="cpu")[0], worker(made)[0]
+    assert claims(named) == ["imagenet-v2"]
+    assert claims(all_of_them) == ["imagenet-v2", "web"]
+    # The scheduler reads the topology of the volumes itself, so that the hub adds no rule of its own.
+    assert "nodeSelector" not in named["spec"]
+    assert "nodeAffinity" not in named["spec"].get("affinity", {})
+
+
+def test_notebook_servers_of_publishers_publish_at_the_hub(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def place(pod: Any) -> str | None:
+        return {each["name"]: each.get("value") for each in container(pod)["env"]}.get("FARANDOLE_PUBLISH_TO")
+
+    assert place(made()[0]) is None
+    monkeypatch.setenv("FARANDOLE_DATA_PUBLISHERS", "Ada")
+    _, spawner = made()
+    configured().Spawner.apply_user_options(spawner, {})
+    assert spawner.environment["FARANDOLE_PUBLISH_TO"] == "hub"
+    _, spawner = worker(made)
+    configured().Spawner.apply_user_options(spawner, {"role": "worker", "cluster": "main"})
+    assert "FARANDOLE_PUBLISH_TO" not in spawner.environment
+
+
 def test_pods_have_the_labels_that_policies_select(made: Any) -> None:
     pod, spawner = made(user="Ada Lovelace")
     labels = pod["metadata"]["labels"]

@@ -15,7 +15,7 @@ from farandole.datasets.versions.copy import copy_version
 from farandole.datasets.versions.manifest import verify
 from farandole.datasets.versions.names import parse_version
 
-from images.data_bundle import DataBundleError, main, write_data
+from images.data.bundle import DataBundleError, main, write_data
 from images.names import IMAGES, ROOT
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ if words[0] == "run":
     image = next(number for number, word in enumerate(words) if word.startswith("farandole-notebook:"))
     folder = volumes / options["--volume"].split(":")[0]
     folder.mkdir(exist_ok=True)
-    arguments = [word.replace("/data", str(folder)) for word in words[image + 1 :]]
+    binds = [word.split("source=")[1].split(",") for word in words if word.startswith("--mount=type=bind")]
+    places = {{target.removeprefix("target="): source for source, target, _ in binds}}
+    places["/data"] = str(folder)
+    arguments = [places.get(word, word.replace("/data", str(folder))) for word in words[image + 1 :]]
     sys.exit(subprocess.run([options["--entrypoint"], *arguments]).returncode)
 """
 

@@ -2,7 +2,7 @@
 
 To use the file on the new machine, run ``./load imagenet@2.tar`` in the folder of a bundle.
 
-    python -m images.data_bundle imagenet@2
+    python -m images.data.bundle imagenet@2
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ class DataBundleError(StepError):
     """Raised when a version of a data set cannot be written into a file."""
 
 
+def local_versions() -> Path:
+    """Return the folder of a hub without containers that has its data sets."""
+    return Path(os.environ.get("FARANDOLE_STATE") or STATE).expanduser() / "datasets"
+
+
 def write_data(version: DataVersion, folder: Path) -> Path:
     """Write a version into a tar file in ``folder`` and return its path; after an error there is no incomplete file.
 
@@ -37,8 +42,7 @@ def write_data(version: DataVersion, folder: Path) -> Path:
     path = folder / f"{version}.tar"
     if path.exists():
         raise DataBundleError(f"{path} exists already. Delete it to write it again.")
-    state = Path(os.environ.get("FARANDOLE_STATE") or STATE).expanduser()
-    here = state / "datasets" / version.name / str(version.number)
+    here = local_versions() / version.name / str(version.number)
     try:
         if here.is_dir():
             verify(here)

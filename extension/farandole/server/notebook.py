@@ -1,7 +1,7 @@
 """Farandole's extension for notebook servers.
 
-It adds the panel, activity reports, automatic snapshots, support for reloaded pages, and versions of data sets for other
-hubs.
+It adds the panel, activity reports, automatic snapshots, support for reloaded pages, and versions of data sets for the
+mirrors of other hubs.
 """
 
 from __future__ import annotations

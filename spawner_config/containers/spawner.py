@@ -75,7 +75,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
     configure_containers(c, deployment)
     configure_servers(c, profile_set, deployment, finish=limit_swap)
-    store = VolumeStore(connect(), hub=deployment.name, image=deployment.notebook_image)
+    store = VolumeStore(connect, hub=deployment.name, image=deployment.notebook_image)
     configure_publishing(c, deployment, store)
 
 

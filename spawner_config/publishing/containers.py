@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError, NotFound
@@ -29,14 +30,21 @@ PROCESSES = 64
 
 
 class VolumeStore(VersionStore):
-    """The volumes of the engine on the hub's machine; ``client`` is a client of it that no other object uses."""
+    """The volumes of the engine on the hub's machine; ``connect`` makes a client of it.
 
-    def __init__(self, client: docker.APIClient, *, hub: str, image: str) -> None:
-        self._client = client
+    The client is made at the first call, because JupyterHub copies its configuration, and a copied client lacks parts.
+    """
+
+    def __init__(self, connect: Callable[[], docker.APIClient], *, hub: str, image: str) -> None:
+        self._connect = connect
         self._hub = hub
         self._image = image
         # The client does not support concurrent calls.
         self._lock = asyncio.Lock()
+
+    @cached_property
+    def _client(self) -> docker.APIClient:
+        return self._connect()
 
     async def copy(self, version: DataVersion, order: Order) -> Ended | None:
         """Copy a folder to the volume of a version."""

@@ -296,7 +296,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.JupyterHub.spawner_class = type("SwarmSpawner", (FarandoleSwarmSpawner,), shared)
     configure_servers(c, profile_set, deployment, finish=partial(set_place, needs))
     # All homes are also volumes of the hub's machine, where the folder is copied.
-    configure_publishing(c, deployment, VolumeStore(connect(), hub=deployment.name, image=deployment.notebook_image))
+    configure_publishing(c, deployment, VolumeStore(connect, hub=deployment.name, image=deployment.notebook_image))
 
 
 def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:

@@ -81,7 +81,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def copy(engine: Engine) -> Ended | None:
     spawner = SimpleNamespace(homes=["farandole-home-ada"])
     order = Order(user="ada", spawner=spawner, name="digits", folder="data/digits", bytes=2)
-    return asyncio.run(VolumeStore(engine, hub="farandole", image="farandole-notebook:1").copy(DIGITS, order))
+    return asyncio.run(VolumeStore(lambda: engine, hub="farandole", image="farandole-notebook:1").copy(DIGITS, order))
 
 
 def test_the_container_reads_the_home_and_writes_the_new_volume_only() -> None:

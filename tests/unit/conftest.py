@@ -11,7 +11,7 @@ from tests.registry import BASE, push_serving_image, running_registry
 
 @pytest.fixture(scope="module", autouse=True)
 def cheap_collections():
-    """Exclude what exists before a module's tests from garbage collections, each of which would take a second."""
+    """Exclude all existing objects from garbage collection before each module, so that its tests run faster."""
     gc.collect()
     gc.freeze()
 

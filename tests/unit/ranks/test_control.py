@@ -1,4 +1,4 @@
-"""Tests for the functions that the driver calls on a rank, in a process of their own."""
+"""Tests for the functions that the driver calls on a rank. Each test runs them in a separate process."""
 
 import subprocess
 import sys

@@ -32,12 +32,12 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-data clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle mirror image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp $(VENV)/stamp-nats ## install what the hub needs into .venv, .venv-serving and node_modules
+setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension $(SERVING)/stamp $(VENV)/stamp-nats $(VENV)/stamp-restic ## install what the hub needs into .venv, .venv-serving and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
 setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-prometheus $(VENV)/stamp-registry $(VENV)/stamp-redis
@@ -71,8 +71,11 @@ images: $(VENV)/stamp-images $(VENV)/stamp-labextension ## build the container i
 publish: $(VENV)/stamp-venv ## push the images to a registry: make publish REGISTRY=host:port
 	@REGISTRY="$(REGISTRY)" $(BIN)/python -m images.publish
 
-bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet
-	@$(BIN)/python -m images.bundle
+bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet, or a data set: DATA=imagenet@2
+	@$(BIN)/python -m $(if $(DATA),images.data.bundle "$(DATA)",images.bundle)
+
+mirror: $(VENV)/stamp-venv ## copy a version of a data set from another hub or a folder: make mirror DATA=imagenet@2 FROM=https://hub.example.org/user/ada/lab
+	@TO="$(TO)" $(BIN)/python -m images.data.mirror "$(DATA)" "$(FROM)"
 
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra
@@ -123,6 +126,9 @@ bench-data: setup $(VENV)/stamp-test $(VENV)/stamp-java $(COMPETITORS)/stamp ## 
 
 bench-stream: setup $(VENV)/stamp-test ## measure streams of records, while processes are killed and at a thousand a second
 	$(BIN)/python bench/run.py --only streams
+
+bench-snapshot: setup $(VENV)/stamp-test ## measure snapshots of a home with 100,000 files
+	$(BIN)/python bench/run.py --only snapshot
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1
@@ -230,6 +236,10 @@ $(VENV)/stamp-registry: $(VENV)/stamp-venv
 # A hub without it has no streams of its own.
 $(VENV)/stamp-nats: $(VENV)/stamp-venv
 	@$(call program,nats-server,streams of the hub) || true
+	@touch $@
+# A hub without it has no snapshots.
+$(VENV)/stamp-restic: $(VENV)/stamp-venv
+	@$(call program,restic,snapshots of users) || true
 	@touch $@
 # The program is that of redis-server, which would also start a service. It decides by its name what it does.
 $(VENV)/stamp-redis: $(VENV)/stamp-venv

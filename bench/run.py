@@ -30,6 +30,8 @@ SERVING_BENCHES = ("serving", "serving.publishing")
 """Benches that only `make bench-serving` runs, because they take a quarter of an hour."""
 STREAM_BENCHES = ("streams",)
 """Benches that only `make bench-stream` runs, because they take several minutes."""
+SNAPSHOT_BENCHES = ("snapshot",)
+"""Benches that only `make bench-snapshot` runs, because they create 100,000 files for each run."""
 DATA_BENCHES = ("data",)
 """Benches that only `make bench-data` runs, because they take a quarter of an hour, and compare with engines that have
 an environment of their own."""
@@ -58,7 +60,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     every = (
         *(BENCHES + CONTAINER_BENCHES + LARGE_BENCHES + NETWORK_BENCHES),
-        *(SERVING_BENCHES + STREAM_BENCHES + DATA_BENCHES),
+        *(SERVING_BENCHES + STREAM_BENCHES + SNAPSHOT_BENCHES + DATA_BENCHES),
     )
     parser.add_argument("--only", action="append", choices=every, help="run this bench; can be repeated")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="number of paired runs (default: %(default)s)")

@@ -29,6 +29,8 @@ MAGICS = {
     "runs": "%runs",
     "models": "%models",
     "serve": "%serve",
+    "snapshot": "%snapshot",
+    "dataset": "%dataset",
 }
 
 
@@ -64,11 +66,14 @@ class MagicsDirective(MarkdownDirective):
 
     def markdown(self) -> Iterator[str]:
         """Yield a heading, the docstring and a table for each magic."""
+        from farandole.notebook.data_sets import DataSetMagics
         from farandole.notebook.magics import FarandoleMagics
         from farandole.notebook.serving.magics import ServingMagics
+        from farandole.notebook.snapshots.magics import SnapshotMagics
 
+        owners = (FarandoleMagics, ServingMagics, SnapshotMagics, DataSetMagics)
         for name, shown in MAGICS.items():
-            owner = ServingMagics if hasattr(ServingMagics, name) else FarandoleMagics
+            owner = next(one for one in owners if {name, f"{name}_magic"} & vars(one).keys())
             magic = getattr(owner, f"{name}_magic", None) or getattr(owner, name)
             yield from ("", f"## `{shown}`", "", magic.parser.description.strip(), "")
             yield from ("| argument | meaning |", "| --- | --- |")

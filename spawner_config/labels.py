@@ -11,6 +11,8 @@ OWNER_LABEL = "farandole.owner"
 """The label with the full name of the user to whom a network or volume belongs. Objects from earlier versions lack
 it."""
 CLUSTER_LABEL = "farandole.cluster"
+DATA_LABELS, HAS_DATA = "farandole.data.", "yes"
+"""The beginning of the labels of a swarm's nodes for the versions of data sets that they have, and their value."""
 VERSION_LABEL = "org.opencontainers.image.version"
 MODEL_LABEL = "farandole.model"
 """The label of images of models, with the name and the version of the model."""

@@ -26,12 +26,14 @@ from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
 from spawner_config.access.guards import GuardedAuthenticator
+from spawner_config.local_data import LocalData
 from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.compose import is_loopback
 from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.refusals import refused_start
 from spawner_config.settings import ROOT, Settings, ensure_password
+from spawner_config.snapshots.configure import configure_snapshots
 from spawner_config.streams.local import configure_local_streams
 
 if TYPE_CHECKING:
@@ -156,7 +158,9 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     at = f"http://127.0.0.1:{free_port()}"
     configure_operators(c, settings, profile_set, url=at, bind="127.0.0.1", local=True)
     configure_local_streams(c, settings, kept_port)
+    configure_snapshots(c, settings, url=f"http://127.0.0.1:{free_port()}", bind="127.0.0.1")
 
+    data = LocalData.from_environment(os.environ, settings.state / "datasets")
     c.JupyterHub.spawner_class = LocalSpawner
     c.LocalSpawner.state_folder = str(settings.state)
     c.Spawner.poll_interval = 2
@@ -170,6 +174,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         },
         args=["--allow-root"] if os.geteuid() == 0 else [],
         serving_python=str(SERVING_PYTHON),
+        finish=data.set_variables,
     )
 
 

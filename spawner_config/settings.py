@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_PORT = 8000
 ORIGINS = ("per-user", "one")
 """The values of FARANDOLE_ORIGINS. With the default, "per-user", the servers of each user have a separate host."""
+SECRET_BYTES = 32
 DATABASE_EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
 
 
@@ -107,15 +108,19 @@ def ensure_state(settings: Settings) -> None:
 def ensure_password(settings: Settings) -> str:
     """Return the password that all users share. If the password file does not exist, generate it with mode 0600."""
     ensure_state(settings)
-    path = settings.password_file
+    return ensure_secret(settings.password_file, lambda: secrets.token_urlsafe(12) + "\n")
+
+
+def ensure_secret(path: Path, make: Callable[[], str] = lambda: secrets.token_hex(SECRET_BYTES)) -> str:
+    """Return the secret in the file. If the file does not exist, write a new secret to it, with mode 0600."""
     if not path.exists():
-        # Write a temporary file and rename it. Otherwise, a hub that is killed here could leave an empty password file.
+        # Write a temporary file and rename it. Otherwise, a hub that is killed here could leave an empty file.
         part = path.with_suffix(".part")
         part.unlink(missing_ok=True)
         part.touch(mode=0o600)
-        part.write_text(secrets.token_urlsafe(12) + "\n", encoding="utf-8")
+        part.write_text(make(), encoding="ascii")
         part.rename(path)
-    return path.read_text(encoding="utf-8").strip()
+    return path.read_text(encoding="ascii").strip()
 
 
 def needed(environ: Mapping[str, str], key: str, what: str) -> str:

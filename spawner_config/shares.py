@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farandole.datasets.versions.mounted import variables
+from farandole.datasets.versions.names import parse_version
+from farandole.exceptions import UsageError
+
 from spawner_config.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -21,10 +25,19 @@ GROUPS_PLACE = "/groups"
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A volume that servers mount read-only at ``path``."""
+    """A volume that servers mount read-only at ``path``.
+
+    ``version`` is, for example, ``imagenet@2``, or empty for a volume whose files may change.
+    """
 
     volume: str
     path: str
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the data set in FARANDOLE_SHARED_VOLUMES and in profiles."""
+        return self.version or self.volume
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +81,7 @@ class Shares:
 
     def check(self, profile: str, volumes: Collection[str] | None) -> None:
         """Raise `SettingsError` if a profile lists a volume that is not in FARANDOLE_SHARED_VOLUMES."""
-        shared = [data.volume for data in self.data]
+        shared = [data.name for data in self.data]
         for volume in volumes or ():
             if volume not in shared:
                 raise SettingsError(
@@ -78,7 +91,11 @@ class Shares:
 
     def data_of(self, volumes: Collection[str] | None) -> list[DataSet]:
         """Return the data sets of a profile that lists ``volumes``; None means all data sets."""
-        return [data for data in self.data if volumes is None or data.volume in volumes]
+        return [data for data in self.data if volumes is None or data.name in volumes]
+
+    def variables_of(self, volumes: Collection[str] | None) -> dict[str, str]:
+        """Return the environment variables that tell a server which versions of data sets it has."""
+        return variables({data.version: data.path for data in self.data_of(volumes) if data.version})
 
     def folders_of(self, user: str, groups: Collection[str]) -> list[GroupFolder]:
         """Return the group folders of which a user is a member."""
@@ -106,14 +123,23 @@ def parse_folders(text: str) -> tuple[GroupFolder, ...]:
 
 
 def _data_set(item: str, hub: str) -> DataSet:
-    volume, _, path = item.partition(":")
+    name, _, path = item.partition(":")
+    version = name if "@" in name else ""
+    volume = _volume_of(version) if version else name
     if not VOLUME.fullmatch(volume):
         raise SettingsError(f"{DATA} has {item!r}. It must have the form 'imagenet:/data/imagenet'.")
     if volume.startswith(f"{hub}-"):
         raise SettingsError(f"{DATA} names {volume!r}, which is one of the hub's own volumes. Use another name.")
     if not PATH.fullmatch(path):
         raise SettingsError(f"{DATA} puts {volume!r} at {path!r}. It must be a folder below /data or /mnt.")
-    return DataSet(volume=volume, path=path)
+    return DataSet(volume=volume, path=path, version=version)
+
+
+def _volume_of(version: str) -> str:
+    try:
+        return parse_version(version).volume
+    except UsageError as exc:
+        raise SettingsError(f"{DATA} has {version!r}: {exc}.") from exc
 
 
 def _folder(item: str) -> GroupFolder:

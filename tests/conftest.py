@@ -45,6 +45,8 @@ CHROMIUM_ARGUMENTS = [
 def pytest_sessionstart() -> None:
     # Set the variables for local processes. `with_variables` sets them for the servers of a hub.
     os.environ.update(VARIABLES)
+    # Hubs of tests take automatic snapshots only for the tests of these.
+    os.environ["FARANDOLE_SNAPSHOTS_MINUTES"] = "off"
     # Without this, a login of the developer would be used for a real hub.
     os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="farandole-test-config-")
     atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)

@@ -83,8 +83,10 @@ class Kernel:
             self.rank, self.size = int(arguments[0]["FARANDOLE_RANK"]), int(arguments[0]["FARANDOLE_SIZE"])
         elif found["name"] == "begin":
             self.run = arguments[0]
-        elif found["name"] in {"identity", "preload"}:
+        elif found["name"] == "identity":
             return {}
+        elif found["name"] == "preload":
+            return {"packages": {}, "data_sets": {}}
         return None
 
     def _report(self, **values: float) -> None:

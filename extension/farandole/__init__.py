@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from farandole.ranks.training.prepare import prepare as prepare
     from farandole.runs.store import load_run as load_run
     from farandole.runs.store import load_runs as load_runs
+    from farandole.snapshots.snapshots import Snapshots as Snapshots
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "Elastic": "farandole.driver.options",
     "Endpoint": "farandole.driver.endpoints.endpoint",
+    "Snapshots": "farandole.snapshots.snapshots",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
     "clip_grad_norm_": "farandole.ranks.training.mesh.clip",
     "config": "farandole.ranks.metrics.config",
@@ -98,12 +100,14 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics and the display for runs. IPython calls this function for ``%load_ext farandole``."""
+    from farandole.notebook.data_sets import DataSetMagics
     from farandole.notebook.display import show_runs
     from farandole.notebook.help import ask_for_help
     from farandole.notebook.magics import FarandoleMagics
     from farandole.notebook.serving.magics import ServingMagics
+    from farandole.notebook.snapshots.magics import SnapshotMagics
 
-    shell.register_magics(FarandoleMagics, ServingMagics)
+    shell.register_magics(FarandoleMagics, ServingMagics, SnapshotMagics, DataSetMagics)
     show_runs(shell)
     if ask_for_help not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(ask_for_help)

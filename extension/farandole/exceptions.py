@@ -26,6 +26,8 @@
     │   └── ModelInUseError      the model is being served
     ├── RegistryError        a registry of images does not answer, or refuses a request
     │   └── RegistryDeniedError  the registry asks for a login, or does not let the user do something
+    ├── DataSetError         a version of a data set cannot be written or read, or has changed
+    ├── SnapshotError        a snapshot cannot be taken, read or restored
     └── StreamError          a stream, or the server that has it, cannot be used
 
 Every message says what is missing or wrong and how to fix it.
@@ -164,6 +166,14 @@ class RegistryError(FarandoleError):
 
 class RegistryDeniedError(RegistryError):
     """Raised when a registry asks for a login, or does not let the user do something."""
+
+
+class SnapshotError(FarandoleError):
+    """Raised when a snapshot cannot be taken, read or restored. The message contains the reason."""
+
+
+class DataSetError(FarandoleError):
+    """Raised when a version of a data set cannot be written or read, or differs from its manifest."""
 
 
 class StreamError(FarandoleError):

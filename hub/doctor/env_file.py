@@ -29,6 +29,7 @@ CHOICES = {
     "FARANDOLE_HTTPS": ("yes", "no"),
     "FARANDOLE_HTTP": ("", INSECURE),
     "FARANDOLE_FIREWALL": ("", "set"),
+    "FARANDOLE_SNAPSHOTS": ("", "on", "off"),
 }
 ONLY_HERE = {"FARANDOLE_PRIVATE_RANGES"}
 """Settings that only `make doctor` uses, and that docker-compose.yml therefore does not mention."""

@@ -20,7 +20,7 @@ from hub.engine_filter.names import NAME
 from hub.engine_filter.networks import rebuild_connect, rebuild_disconnect, rebuild_network, rebuild_volume
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import Rules, is_service
-from hub.engine_filter.services import rebuild_service
+from hub.engine_filter.services import rebuild_node, rebuild_service
 from spawner_config.labels import HUB_LABEL
 
 if TYPE_CHECKING:
@@ -101,6 +101,13 @@ class Admission:
         """Admit a request to list the nodes of the swarm."""
         self._check_swarm()
         return Outgoing(path=call.path, query={})
+
+    async def update_node(self, call: Call) -> Outgoing:
+        """Admit a request that changes which data sets a node has, according to its labels, and nothing else."""
+        self._check_swarm()
+        found = await self._engine.inspect(f"/nodes/{_name(call.parts['name'])}")
+        body = rebuild_node(found["Spec"], read_object(call.body))
+        return Outgoing(path=f"/nodes/{found['ID']}/update", query=call.query, body=body)
 
     async def create_service(self, call: Call) -> Outgoing:
         """Admit an unprivileged service that has an allowed image and uses only the hub's networks and volumes."""

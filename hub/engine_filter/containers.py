@@ -9,6 +9,8 @@ from hub.engine_filter.body import flag, nested, number, objects, one_of, rebuil
 from hub.engine_filter.mounts import VOLUME_NAME, binds, mounts, owned, paths
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import ROLE_LABEL, SERVICE, is_service
+from spawner_config.publishing.command import HOME, is_publish_command, is_volume_of_version
+from spawner_config.publishing.command import PLACE as VERSION_PLACE
 from spawner_config.swarm.shared_home import MKDIR, PLACE, whole
 
 if TYPE_CHECKING:
@@ -172,9 +174,15 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     built = rebuild("", body, _container(rules))
     rules.check_image(built.get("Image", ""))
     host = built.setdefault("HostConfig", {})
-    host["Mounts"] = [owned(rules, mount) for mount in host.pop("Binds", []) + host.get("Mounts", [])]
+    host["Mounts"] = host.pop("Binds", []) + host.get("Mounts", [])
+    publishes = _only_publishes(rules, built)
+    host["Mounts"] = [
+        _of_version(rules, mount) if publishes and mount["Target"] == VERSION_PLACE else owned(rules, mount)
+        for mount in host["Mounts"]
+    ]
     _only_mounted(built.pop("Volumes", []), host["Mounts"])
-    _only_makes_a_folder(rules, built)
+    if not publishes:
+        _only_makes_a_folder(rules, built)
     host["CapDrop"] = ["ALL"]
     host["SecurityOpt"] = ["no-new-privileges"]
     if not host.get("DeviceRequests"):
@@ -189,7 +197,7 @@ def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
 
     The exception is the command that creates a folder in this volume. It gets no network and no other volume. A
     container that could replace a user's folder with a symbolic link would let that user mount any folder of the
-    machine.
+    machine. `_only_publishes` checks the containers that publish a data set.
     """
     host = built["HostConfig"]
     source, alone = whole(rules.name), host.get("NetworkMode") == NO_NETWORK
@@ -200,8 +208,31 @@ def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
     if not (alone and bare and mounted == [(source, PLACE)] and _makes_a_folder(rules, built.get("Entrypoint", []))):
         raise RefusedError(
             f"A container may mount the volume {source!r} or run without a network only to create a user's folder in "
-            "this volume, with the hub's own command."
+            "this volume, or without this volume to publish a data set, with the hub's own commands."
         )
+
+
+def _only_publishes(rules: Rules, built: dict[str, Any]) -> bool:
+    """Return whether a container only copies a folder of a home to the volume of a version of a data set.
+
+    It has no network, runs only the hub's own command, and mounts the home read-only. The volume is not shared yet, so
+    no server mounts it. The command never changes a version that is complete.
+    """
+    host = built["HostConfig"]
+    alone = host.get("NetworkMode") == NO_NETWORK and not any(built.get(key) for key in CHANGES_A_COMMAND)
+    if not alone or not is_publish_command(built.get("Entrypoint", [])) or len(host["Mounts"]) != 2:
+        return False
+    home, version = host["Mounts"]
+    is_home = home.get("ReadOnly") and home.get("Target") == HOME and home.get("Source") != whole(rules.name)
+    volume = version.get("Source", "")
+    is_new = is_volume_of_version(volume, rules.name) and not rules.shares_volume(volume)
+    return bool(is_home and is_new and version.get("Target") == VERSION_PLACE)
+
+
+def _of_version(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
+    """Return the mount with the hub's label. Other options of the volume are dropped."""
+    kept = {key: mount[key] for key in ("Type", "Source", "Target") if key in mount}
+    return {**kept, "Type": "volume", "ReadOnly": False, "VolumeOptions": {"Labels": rules.label}}
 
 
 def _makes_a_folder(rules: Rules, entrypoint: list[str]) -> bool:

@@ -65,6 +65,7 @@ ROUTES = (
     Route("POST", "/volumes/create", Admission.create_volume, has_body=True),
     Route("GET", f"/volumes/{NAME}", Admission.inspect_volume),
     Route("GET", "/nodes", Admission.nodes),
+    Route("POST", f"/nodes/{NAME}/update", Admission.update_node, ("version",), has_body=True),
     Route("GET", "/services", Admission.list_ours, ("filters", "status")),
     Route("POST", "/services/create", Admission.create_service, has_body=True),
     Route("GET", f"/services/{NAME}", Admission.service, ("insertDefaults",)),

@@ -10,6 +10,7 @@ from hub.engine_filter.containers import GPU_VARIABLE, NO_GPU, environment, labe
 from hub.engine_filter.mounts import MOUNT, owned
 from hub.engine_filter.networks import check_own_name
 from hub.engine_filter.refused import RefusedError
+from spawner_config.labels import DATA_LABELS, HAS_DATA
 from spawner_config.swarm.shared_home import whole
 
 if TYPE_CHECKING:
@@ -105,6 +106,9 @@ SERVICE: dict[str, Check] = {
 }
 
 
+NODE: dict[str, Check] = {**dict.fromkeys(("Name", "Role", "Availability"), text), "Labels": texts_by_name}
+
+
 def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     """Return the admitted body of a request to create a service, with the hub's label and without privileges.
 
@@ -125,6 +129,16 @@ def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
         container["Env"] = [*container.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return {**built, "EndpointSpec": {"Mode": "dnsrr"}}
+
+
+def rebuild_node(spec: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    """Return the specification of a node, in which only the labels for data sets are those of the request."""
+    asked = rebuild("", body, NODE).get("Labels", {})
+    data = {key: value for key, value in asked.items() if key.startswith(DATA_LABELS)}
+    if set(data.values()) - {HAS_DATA}:
+        raise RefusedError(f"Labels that begin with {DATA_LABELS!r} may only be {HAS_DATA!r}.")
+    kept = {key: value for key, value in (spec.get("Labels") or {}).items() if not key.startswith(DATA_LABELS)}
+    return {**spec, "Labels": {**kept, **data}}
 
 
 def _bound(task: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from farandole.datasets.versions.publish import AT_HUB
+
 from spawner_config.access.transport import check_transport
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
@@ -17,7 +19,10 @@ from spawner_config.origins.certificates import admit_certificates
 from spawner_config.origins.compose import HTTPS_PROFILES, has_https, open_to_others, profiles, public_port
 from spawner_config.origins.configure import check_domain
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.publishing.settings import Publishers
 from spawner_config.settings import check_together
+from spawner_config.snapshots.configure import configure_snapshots
+from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
 from spawner_config.streams.configure import configure_streams, stream_server
 from spawner_config.streams.restarts import RestartWatch
 from spawner_config.streams.settings import StreamSettings
@@ -82,7 +87,7 @@ def configure_hub(
         token="FARANDOLE_PROXY_TOKEN",
         front=front,
     )
-    # The service listens only in the network `back`, because the hub is in the networks of users as well.
+    # The services listen only in the network `back`, because the hub is in the networks of users as well.
     at = f"http://{BACK}:{OPERATORS_PORT}"
     configure_operators(
         c,
@@ -94,6 +99,7 @@ def configure_hub(
         engine=engine,
         containers=server_prefix(deployment),
     )
+    configure_snapshots(c, settings, url=f"http://{BACK}:{SNAPSHOTS_PORT}", bind=BACK)
     if streams := _streams():
         configure_streams(c, streams, hub_url=STREAMS_URL.format(STREAMS_BACK), users_url=STREAMS_URL.format(STREAMS))
 
@@ -141,9 +147,13 @@ def configure_servers(
     c.Spawner.poll_interval = 5
     c.Spawner.start_timeout = START_SECONDS
 
+    publishers = Publishers.from_environment(os.environ)
+
     def set_profile(spawner: Any, profile: Profile) -> None:
         spawner.image = deployment.image_of(profile, spawner.runtime, spawner.model_image)
         spawner.data_sets = profile.data
+        own = {**deployment.shares.variables_of(profile.data), **publishers.variables(spawner, AT_HUB)}
+        spawner.environment = {**spawner.environment, **own}
         spawner.mem_limit = profile.memory or deployment.memory
         finish(spawner, profile)
 

@@ -75,11 +75,18 @@ class SharedVolumes:
         return {}
 
     def _check(self, data: DataSet) -> None:
-        if not self._is_there(data.volume):
+        if self._is_there(data.volume):
+            return
+        if data.version:
             raise SharedVolumeError(
-                f"There is no volume {data.volume!r}, which FARANDOLE_SHARED_VOLUMES names. The administrator must "
-                f"create it (docker volume create {data.volume}) and fill it, or remove it from .env."
+                f"There is no volume {data.volume!r} for {data.version}, which FARANDOLE_SHARED_VOLUMES names. The "
+                "administrator must copy the data set into such a volume (see 'Share data sets' in the documentation), "
+                "or remove it from .env."
             )
+        raise SharedVolumeError(
+            f"There is no volume {data.volume!r}, which FARANDOLE_SHARED_VOLUMES names. The administrator must "
+            f"create it (docker volume create {data.volume}) and fill it, or remove it from .env."
+        )
 
     def _is_there(self, volume: str) -> bool:
         try:

@@ -16,6 +16,8 @@ from spawner_config.containers.settings import DockerSettings
 from spawner_config.containers.shared_volumes import SharedVolumes
 from spawner_config.gpus.spawner import GpuSpawner, configure_gpus
 from spawner_config.labels import HUB_LABEL
+from spawner_config.publishing.configure import configure_publishing
+from spawner_config.publishing.containers import VolumeStore
 
 if TYPE_CHECKING:
     from spawner_config.profiles.profiles import Profile, ProfileSet
@@ -73,6 +75,8 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
     configure_containers(c, deployment)
     configure_servers(c, profile_set, deployment, finish=limit_swap)
+    store = VolumeStore(connect, hub=deployment.name, image=deployment.notebook_image)
+    configure_publishing(c, deployment, store)
 
 
 def configure_containers(c: Any, deployment: DockerSettings) -> None:

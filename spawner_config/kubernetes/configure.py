@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from farandole.datasets.versions.publish import AT_HUB
 from jupyterhub.slugs import safe_slug
 
 from spawner_config.deployment import HOME, Front, configure_proxied_hub
@@ -19,7 +20,12 @@ from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.hosts import DEFAULT_PORTS, is_local
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.publishing.configure import configure_publishing
+from spawner_config.publishing.pods import ClaimStore
+from spawner_config.publishing.settings import Publishers
 from spawner_config.roles import is_endpoint, is_worker
+from spawner_config.snapshots.configure import configure_snapshots
+from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
 from spawner_config.streams.configure import configure_streams
 from spawner_config.streams.settings import SECRET, StreamSettings
 
@@ -66,9 +72,12 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         token="CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token",
         front=front(settings, deployment),
     )
-    at = f"http://{host_of(hub_url)}:{OPERATORS_PORT}"
+    host = host_of(hub_url)
+    at = f"http://{host}:{OPERATORS_PORT}"
     configure_operators(c, settings, profile_set, url=at, bind="", memory=deployment.memory)
+    configure_snapshots(c, settings, url=f"http://{host}:{SNAPSHOTS_PORT}", bind="")
     configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+    configure_publishing(c, deployment, ClaimStore(deployment))
     if os.environ.get(SECRET):
         streams = service_url(os.environ, "streams", "FARANDOLE_STREAMS_ADDRESS").replace("http:", "tls:")
         configure_streams(c, StreamSettings.from_environment(os.environ), hub_url=streams, users_url=streams)
@@ -89,6 +98,12 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
     """Configure users' servers; ``proxy`` is the URL at which they reach the hub's proxy."""
     deployment.check_data(profile_set)
     needs = {profile.name: PodNeeds.of(profile) for profile in profile_set.profiles}
+    publishers = Publishers.from_environment(os.environ)
+
+    def finish(spawner: Any, profile: Profile) -> None:
+        set_profile(deployment, needs[profile.name], spawner, profile)
+        spawner.environment = {**spawner.environment, **publishers.variables(spawner, AT_HUB)}
+
     c.JupyterHub.spawner_class = FarandoleKubeSpawner
     # `FarandoleKubeSpawner.concurrent_starts` replaces this limit, which would also count servers in a queue.
     c.JupyterHub.concurrent_spawn_limit = 0
@@ -107,7 +122,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
         },
         args=[],
         model_images=deployment.model_images,
-        finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
+        finish=finish,
     )
 
 
@@ -167,6 +182,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
         deployment.shares, spawner, profile, shared_memory=needs.shared_memory, hub=deployment.name, home=HOME
     )
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
+    spawner.environment = {**spawner.environment, **deployment.shares.variables_of(profile.data)}
     spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(deployment, waits=spawner.wait_for_gpus)
     own = {HUB_LABEL: deployment.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)

@@ -5,17 +5,13 @@ NATS identifies operators, accounts and users by Ed25519 keys in a text form, wh
 
 from __future__ import annotations
 
-import secrets
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nkeys
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEED_BYTES = 32
 
@@ -75,15 +71,3 @@ class Key:
     def sign(self, content: bytes) -> bytes:
         """Return the signature of the content."""
         return bytes(self._pair.sign(content))
-
-
-def ensure_secret(path: Path) -> str:
-    """Return the secret in the file. If the file does not exist, generate a secret, and write it with mode 0600."""
-    if not path.exists():
-        # Write a temporary file and rename it. Otherwise, a hub that is killed here could leave an empty file.
-        part = path.with_suffix(".part")
-        part.unlink(missing_ok=True)
-        part.touch(mode=0o600)
-        part.write_text(secrets.token_hex(SEED_BYTES), encoding="ascii")
-        part.rename(path)
-    return path.read_text(encoding="ascii").strip()

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.log import app_log
 
+from spawner_config.lifecycle.folder_lock import end_holder
 from spawner_config.lifecycle.idle import KEPT
-from spawner_config.settings import ROOT
+from spawner_config.settings import ROOT, ensure_secret
 from spawner_config.streams.configure import configure_streams
-from spawner_config.streams.folder_lock import end_holder
-from spawner_config.streams.keys import ensure_secret
 from spawner_config.streams.settings import SECRET, StreamSettings
 
 if TYPE_CHECKING:

@@ -22,14 +22,15 @@ def choose_node(
 ) -> str | None:
     """Return the id of the best node for a worker of ``cluster``, or None if no node meets the requirements.
 
-    The best node has the fewest workers of this cluster; among equal nodes, it is the node that the hub has chosen for
-    the fewest servers. ``nodes`` and ``services`` (those of the hub) are given as the engine lists them.
+    The best node lacks the fewest of the data sets that the worker's profile names. Among equal nodes, it has the
+    fewest workers of this cluster; then it is the node that the hub has chosen for the fewest servers. ``nodes`` and
+    ``services`` (those of the hub) are given as the engine lists them.
     """
     labels = [each["Spec"].get("Labels") or {} for each in services]
     ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)
     everybodys = Counter(each.get(NODE_LABEL) for each in labels)
-    fitting = sorted(node["ID"] for node in nodes if _fits(node, needs))
-    return min(fitting, key=lambda node: (ours[node], everybodys[node]), default=None)
+    missing = {node["ID"]: _missing(node, needs) for node in nodes if _fits(node, needs)}
+    return min(sorted(missing), key=lambda node: (missing[node], ours[node], everybodys[node]), default=None)
 
 
 def _fits(node: dict[str, Any], needs: NodeNeeds) -> bool:
@@ -37,6 +38,11 @@ def _fits(node: dict[str, Any], needs: NodeNeeds) -> bool:
     labels: Mapping[str, str] = node["Spec"].get("Labels") or {}
     labelled = all(labels.get(key) == value for key, value in needs.labels.items())
     return ready and labelled and _gpus(node) >= needs.gpus
+
+
+def _missing(node: dict[str, Any], needs: NodeNeeds) -> int:
+    """Return how many of the needed data sets a node does not have."""
+    return len(set(needs.data) - (node["Spec"].get("Labels") or {}).keys())
 
 
 def _gpus(node: dict[str, Any]) -> int:

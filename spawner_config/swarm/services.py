@@ -25,11 +25,15 @@ LOGS = {"max-size": "20m", "max-file": "2"}
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNeeds:
-    """The requirements for the node of a server: labels, and ``gpus`` GPUs of a class; None means any class."""
+    """The requirements for the node of a server: labels, and ``gpus`` GPUs of a class; None means any class.
+
+    ``data`` are labels that the node should have, each for a version of a data set that the server mounts.
+    """
 
     gpus: int = 0
     gpu_class: str | None = None
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:

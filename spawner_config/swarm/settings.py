@@ -9,6 +9,7 @@ from pydantic import Field
 from spawner_config.containers.addresses import AddressRange
 from spawner_config.models import Table, naming
 from spawner_config.settings import SettingsError
+from spawner_config.swarm.data_labels import labels_of
 from spawner_config.swarm.engine import missing_features
 from spawner_config.swarm.overlays import PREFIX
 from spawner_config.swarm.services import NodeNeeds
@@ -81,4 +82,6 @@ def node_needs(profile: Profile) -> NodeNeeds:
     """Return the requirements for the nodes of a profile's servers; raises `ProfileError`."""
     with naming(f"[profile.swarm] of {profile.name!r}"):
         table = SwarmTable(**profile.swarm)
-    return NodeNeeds(gpus=profile.gpus, gpu_class=profile.gpu_class, node_labels=table.labels)
+    return NodeNeeds(
+        gpus=profile.gpus, gpu_class=profile.gpu_class, node_labels=table.labels, data=labels_of(profile.data)
+    )

@@ -19,8 +19,11 @@ from spawner_config.deployment import HUB_PORT
 from spawner_config.gpus.requests import gpu_environment
 from spawner_config.labels import CLUSTER_LABEL, HUB_LABEL
 from spawner_config.lifecycle.spawn_throttle import BurstSpawner
+from spawner_config.publishing.configure import configure_publishing
+from spawner_config.publishing.containers import VolumeStore
 from spawner_config.refusals import refused_start
 from spawner_config.roles import is_worker
+from spawner_config.swarm.data_labels import label_node
 from spawner_config.swarm.home_volumes import SwarmVolumes
 from spawner_config.swarm.overlays import NETWORK_LABEL, UserOverlays
 from spawner_config.swarm.placement import NODE_LABEL, choose_node
@@ -90,14 +93,18 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return sum(bool(each._waits_for) for each in self.placing)
 
     async def create_object(self) -> Any:
-        """Create the service after its volumes exist and, for a worker, after a node has been chosen."""
+        """Create the service after its volumes exist and, for a worker, after a node has been chosen.
+
+        A node is also chosen for a server that can run anywhere if its profile names data sets that some nodes have.
+        """
         await self.ensure_volumes()
         try:
             await self.shared_volumes.make(self.volume_binds, image=self.image)
         except SharedVolumeError as exc:
             raise refused_start(str(exc), reason="volume") from exc
-        if not is_worker(self.name):
-            is_free = self.shared_volumes.everywhere or self.model_image
+        is_free = self.shared_volumes.everywhere or bool(self.model_image)
+        if not is_worker(self.name) and not (is_free and self.needs.data):
+            self._chosen = None
             return await self._create_service(None if is_free else self.hub_node)
         async with self.choosing:
             nodes = await self.docker("nodes")
@@ -271,6 +278,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     client = connect()
     info = client.info()
     check_engine(info, client.api_version)
+    label_node(client, info["Swarm"]["NodeID"], deployment.shares)
     networks = user_networks(c, deployment, UserOverlays, client)
     # `BurstSpawner.concurrent_starts` replaces this limit, which would also count servers that wait for a node.
     c.JupyterHub.concurrent_spawn_limit = 0
@@ -287,6 +295,8 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     }
     c.JupyterHub.spawner_class = type("SwarmSpawner", (FarandoleSwarmSpawner,), shared)
     configure_servers(c, profile_set, deployment, finish=partial(set_place, needs))
+    # All homes are also volumes of the hub's machine, where the folder is copied.
+    configure_publishing(c, deployment, VolumeStore(connect, hub=deployment.name, image=deployment.notebook_image))
 
 
 def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:

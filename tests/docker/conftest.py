@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from farandole.datasets.versions.names import DataVersion
 from farandole.models.store import ModelStore
 from farandole.registry.publish import publish
 from farandole.registry.reference import parse_reference
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 PROFILES = Path(__file__).with_name("small.toml")
 MODEL = "small"
+MIRROR = "/tmp/mirror"
+"""The folder of the hub's mirror in its container. It does not exist when the hub starts."""
 WORKERS = 4
 """The number of workers that each user may have on the hub of the fixture `stack`."""
 TIMEOUT_SECONDS = 900
@@ -69,6 +72,17 @@ def data_set() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def data_version(data_set: str) -> Iterator[tuple[DataVersion, str]]:
+    """Yield a version of a data set in a volume, created as docs/how-to/data-sets.md describes, and its digest."""
+    made = DataVersion(name=data_set, number=2)
+    mounts = ("--volume", f"{data_set}:/from:ro", "--volume", f"{made.volume}:/to")
+    copy = ("-m", "farandole.datasets.versions", "copy", "/from", "/to")
+    said = docker("run", "--rm", "--user=root", "--entrypoint=python", *mounts, NOTEBOOK.tag(version()), *copy)
+    yield made, said.strip()
+    docker("volume", "rm", made.volume)
+
+
+@pytest.fixture(scope="session")
 def model_registry() -> Iterator[Registry]:
     """Run a registry that has the serving image. The engines of the swarm reach it, too."""
     with registry.address_in(REGISTRY) as address, registry.running(address) as found:
@@ -89,15 +103,19 @@ def published(model_registry: Registry, model: ModelInfo) -> Published:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[Stack]:
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, data_set: str, data_version: tuple[DataVersion, str]
+) -> Iterator[Stack]:
     """Run a hub that has additional profiles and allows each user `WORKERS` workers."""
     settings = {
         "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,farandole-serving*,127.0.0.1:1/farandole-notebook*",
         "FARANDOLE_MODEL_IMAGES": "127.0.0.1:*/lab/*",
-        "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers",
+        "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers,{data_version[0]}:/data/version",
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
+        "FARANDOLE_DATA_PUBLISHERS": "ada",
         "COMPOSE_PROFILES": "streams",
         "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
+        "FARANDOLE_SNAPSHOTS_MIRROR": MIRROR,
     }
     with running(tmp_path_factory.mktemp("stack"), subnets="10.214.0.0/20", **settings) as stack:
         give_profiles(stack, f"{limited_profiles()}\n{PROFILES.read_text()}")

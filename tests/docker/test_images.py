@@ -101,6 +101,17 @@ def test_debian_packages_are_compared_with_the_record(image: Image, capsys: pyte
         check_debian(image, {**built, "tini": "0-other"}, exact=True)
 
 
+@pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=lambda image: image.name)
+def test_the_hub_and_notebooks_have_restic(image: Image) -> None:
+    assert run(image, "restic", "version").startswith("restic 0.")
+
+
+def test_notebooks_know_the_languages_of_jupyterlab() -> None:
+    codes = ("de_DE", "en_US", "ja_JP", "nb_NO", "pt_BR", "zh_CN", "zh_TW")
+    code = f"from babel import Locale; print([Locale.parse(code).get_display_name('en') for code in {codes}])"
+    assert "Chinese (Traditional, Taiwan)" in run(NOTEBOOK, "python", "-c", code)
+
+
 def build_base(folder: Path, archive: str) -> str:
     """Build the first stage of `make images DEBIAN=archive` in ``folder``, and return the image's id."""
     gather(archive, folder / "build" / "images" / "debian")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 from hub.process import local_session
+from images.names import NOTEBOOK, version
 from tests.docker.stack import ADMIN
 
 if TYPE_CHECKING:
+    from farandole.datasets.versions.names import DataVersion
+
     from tests.docker.stack import Stack
 
 SECONDS = 240.0
@@ -17,6 +21,17 @@ try:
     open('/data/answers/mine.txt', 'w')
 except OSError as exc:
     print(exc.strerror)
+"""
+RECORDED = "from farandole.runs.store import RunStore; print(RunStore().list()[0].data_sets)"
+PUBLISH = """
+import pathlib
+folder = pathlib.Path("digits")
+folder.mkdir(exist_ok=True)
+(folder / "a.txt").write_text({content!r})
+try:
+    get_ipython().run_line_magic("dataset", "publish digits {name}")
+except ValueError as error:
+    print(error)
 """
 GROUPS = "import os; print(os.listdir('/groups'))"
 
@@ -29,6 +44,35 @@ def test_a_data_set_is_read_only_on_notebook_and_worker(stack: Stack) -> None:
             assert kernel.execute(first_line + READ, deadline=SECONDS).split()[-1] == "42"
             assert "Read-only file system" in kernel.execute(first_line + WRITE, deadline=SECONDS)
         kernel.execute("%cluster stop", deadline=SECONDS)
+
+
+def test_a_version_of_a_data_set_is_read_only_and_recorded_in_runs(
+    stack: Stack, data_version: tuple[DataVersion, str]
+) -> None:
+    data, digest = data_version
+    with stack.kernel("ada") as kernel:
+        assert digest in kernel.execute(f"%dataset verify {data}", deadline=SECONDS)
+        assert "Read-only file system" in kernel.execute(WRITE.replace("answers", "version"), deadline=SECONDS)
+        kernel.execute("%cluster start --workers 1 --backend none", deadline=SECONDS)
+        kernel.execute("%%distributed_train\nprint(open('/data/version/answer.txt').read())", deadline=SECONDS)
+        assert f"{{'{data}': '{digest}'}}" in kernel.execute(RECORDED, deadline=SECONDS)
+        kernel.execute("%cluster stop", deadline=SECONDS)
+
+
+def test_the_hub_publishes_a_folder_of_a_publisher_and_nobody_can_write_to_it(stack: Stack) -> None:
+    name = f"farandole-test-digits-{secrets.token_hex(3)}"
+    with stack.kernel("ada") as ada, stack.kernel("grace") as grace:
+        for number in (1, 2):
+            said = ada.execute(PUBLISH.format(name=name, content=str(number)), deadline=SECONDS)
+            assert f"{name}@{number} is published: 1 file, 1 B, sha256:" in said
+            digest = said.split()[7]
+            verify = ("--entrypoint=python", NOTEBOOK.tag(version()), "-m", "farandole.datasets.versions", "verify")
+            volume = f"{name}-v{number}"
+            assert stack.docker("run", "--rm", f"--volume={volume}:/data:ro", *verify, "/data").strip() == digest
+        refused = grace.execute(PUBLISH.format(name=name, content="3"), deadline=SECONDS)
+        assert "you cannot publish data sets here" in refused
+    assert stack.docker("ps", "--all", "--quiet", f"--filter=name={stack.name}-publish") == ""
+    stack.docker("volume", "rm", f"{name}-v1", f"{name}-v2")
 
 
 def test_a_groups_folder_is_writable_for_members_and_hidden_from_others(stack: Stack) -> None:

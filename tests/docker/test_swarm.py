@@ -21,6 +21,7 @@ from tests.docker.engines.swarm import CABLE, GPU_CLASS, REGISTRY, Swarm, swarm
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import LISTEN, LISTEN_PORT, reached
 from tests.docker.remote_lab import administrators_lab
+from tests.docker.remote_snapshots import check_snapshots
 from tests.docker.stack import ADMIN
 from tests.docker.swarm_stack import Server, SwarmStack, running
 from tests.docker.test_browser import train_in_the_first_notebook
@@ -252,6 +253,12 @@ def test_servers_on_all_machines_reach_the_nats_server(swarm_stack: SwarmStack, 
     for rank in (None, 0, 1):
         assert reached(ada, [STREAMS], rank=rank) == [STREAMS]
     assert "READ secret" in ada.execute(CONNECT + PUBLISH + READ, deadline=CELL_SECONDS)
+
+
+@pytest.mark.release
+def test_servers_of_the_swarm_restore_files_from_snapshots(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
+    check_snapshots(swarm_stack, "ada", "grace")
+    swarm_stack.browser("grace").stop_notebook()
 
 
 def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(

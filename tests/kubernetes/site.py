@@ -98,6 +98,7 @@ class Site(RemoteHub):
             "FARANDOLE_MODEL_IMAGES": f"{REGISTRY}/lab/*",
             "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
             "FARANDOLE_SHARED_VOLUMES": f"{DATA_SET}:/data/{DATA_SET}",
+            "FARANDOLE_DATA_PUBLISHERS": "ada",
         }
         template = (self.folder / "settings.env.example").read_text()
         (self.folder / "settings.env").write_text(fill_in(template, settings))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from farandole.datasets.versions.manifest import verify
 
 from hub.process import wait_until
 from spawner_config.containers.spawner import PROCESSES
@@ -46,6 +47,12 @@ forking = subprocess.Popen([sys.executable, "-ISc", {FORK!r}], stdin=subprocess.
 print(forking.stdout.readline().decode())
 """
 END_FORKING = "forking.stdin.close(); print(forking.wait())"
+PUBLISH = """
+import pathlib
+pathlib.Path("letters").mkdir()
+pathlib.Path("letters/a.txt").write_text("ab")
+get_ipython().run_line_magic("dataset", "publish letters letters")
+"""
 ECHO = "import subprocess; print(subprocess.check_output(['echo', 'still here'], text=True))"
 
 
@@ -103,6 +110,16 @@ def test_a_data_set_is_readable_for_all_and_read_only(site: Site) -> None:
         assert site.execute("grace", "cat", f"/data/{DATA_SET}/first.txt") == "one, two"
         with pytest.raises(SetUpError, match="Read-only file system"):
             site.execute("grace", "touch", f"/data/{DATA_SET}/mine")
+
+
+def test_the_hub_publishes_a_folder_of_a_publisher_to_a_new_claim(site: Site) -> None:
+    with site.kernel("ada") as kernel:
+        said = kernel.execute(PUBLISH, deadline=CELL_SECONDS)
+    assert "letters@1 is published: 1 file, 2 B, sha256:" in said
+    volume = site.get("persistentvolumeclaim", "letters-v1")["spec"]["volumeName"]
+    folder = Path(site.get("persistentvolume", volume)["spec"]["hostPath"]["path"])
+    assert verify(folder) == said.split()[7]
+    assert "letters" not in site.kubectl("get", "pods")
 
 
 def test_a_server_that_fills_the_disk_of_its_node_is_ended(site: Site) -> None:

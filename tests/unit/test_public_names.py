@@ -10,6 +10,7 @@ NAMES = [
     "Cluster",
     "Elastic",
     "Endpoint",
+    "Snapshots",
     "checkpoint",
     "clip_grad_norm_",
     "config",

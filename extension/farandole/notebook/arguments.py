@@ -1,10 +1,10 @@
-"""Reads the arguments of the magics."""
+"""Reads the arguments of the magics, and performs their actions."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from typing import Any
 
@@ -12,11 +12,11 @@ from IPython.core.error import UsageError as IPythonUsageError
 
 from farandole.driver.options import Elastic
 from farandole.exceptions import UsageError
-from farandole.notebook.help import similar_option
+from farandole.notebook.help import check_options, explained, similar_option
 from farandole.suggestions import did_you_mean
 
 MISSING_ACTION = "required: action"
-"""The end of argparse's error message if the action is missing."""
+"""In argparse's error message if the action is missing. The names of other arguments may follow."""
 
 
 def parse_line(magic: Any, line: str, *, actions: Sequence[str] = ()) -> argparse.Namespace:
@@ -31,7 +31,7 @@ def parse_line(magic: Any, line: str, *, actions: Sequence[str] = ()) -> argpars
     try:
         options: argparse.Namespace = magic.parser.parse_args(words)
     except IPythonUsageError as exc:
-        if actions and str(exc).endswith(MISSING_ACTION):
+        if actions and MISSING_ACTION in str(exc):
             raise UsageError(f"the action is missing; use one of {', '.join(actions)}") from exc
         raise UsageError(f"{exc}.{similar_option(words, magic.parser)}") from exc
     return options
@@ -40,6 +40,22 @@ def parse_line(magic: Any, line: str, *, actions: Sequence[str] = ()) -> argpars
 def unknown_action(magic: str, action: str, actions: Sequence[str]) -> str:
     """Return the message for an unknown action of a magic."""
     return f"{magic} has no action {action!r}; use one of {', '.join(actions)}.{did_you_mean(action, actions)}"
+
+
+def perform(
+    magic: str,
+    options: argparse.Namespace,
+    actions: dict[str, Callable[[argparse.Namespace], Any]],
+    parser: argparse.ArgumentParser,
+) -> Any:
+    """Perform the action of a magic, or explain it."""
+    if options.action not in actions:
+        raise UsageError(unknown_action(magic, options.action, tuple(actions)))
+    if options.help:
+        print(explained(f"{magic} {options.action}", actions[options.action], parser))
+        return None
+    check_options(f"{magic} {options.action}", actions[options.action], options, parser)
+    return actions[options.action](options)
 
 
 def check_variable(name: str, problem: str) -> None:

@@ -19,6 +19,10 @@ MAGICS = {
     "push": "line",
     "pull": "line",
     "runs": "line",
+    "models": "line",
+    "serve": "line",
+    "snapshot": "line",
+    "dataset": "line",
 }
 """The names of the magics and their kinds."""
 

@@ -11,7 +11,7 @@ from farandole.exceptions import UsageError
 from farandole.suggestions import did_you_mean
 
 OPTION = re.compile(r"--[a-z-]+")
-QUESTION = re.compile(r"(?P<action>\s*%(cluster|runs|models|serve)\s+\w+)(\s.*)?\?{1,2}\s*")
+QUESTION = re.compile(r"(?P<action>\s*%(cluster|runs|models|serve|snapshot|dataset)\s+\w+)(\s.*)?\?{1,2}\s*")
 
 
 def ask_for_help(lines: list[str]) -> list[str]:

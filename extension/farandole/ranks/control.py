@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from farandole.datasets.versions import mounted
 from farandole.hyperparameters import Hyperparameter
 from farandole.ranks import context, run
 from farandole.ranks.data import engine
@@ -44,8 +45,8 @@ def prepare(environment: dict[str, str]) -> None:
     departures.install(lambda: world.current().exists())
 
 
-def preload(backend: str) -> dict[str, str]:
-    """Import the backend, so that the world forms quickly. Return the package versions that a run records.
+def preload(backend: str) -> dict[str, dict[str, str]]:
+    """Import the backend, so that the world forms quickly. Return the versions that a run records.
 
     This also imports torch._dynamo, which the first optimizer step would otherwise import. An interrupt in the middle
     of that import would break the rank, because the import cannot be repeated. An import in a background thread would
@@ -64,11 +65,11 @@ def preload(backend: str) -> dict[str, str]:
         import horovod.torch  # noqa: F401
     if is_first:
         gc.freeze()
-    versions = {"python": platform.python_version()}
+    packages = {"python": platform.python_version()}
     for package in ("torch", "horovod", "farandole", "numpy"):
         with suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return versions
+            packages[package] = importlib.metadata.version(package)
+    return {"packages": packages, "data_sets": mounted.digests()}
 
 
 def form(environment: dict[str, str]) -> None:

@@ -48,6 +48,8 @@ class RunInfo:
     """The hyper-parameters that ``--config`` set. They take precedence over the values of the cell."""
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    data_sets: dict[str, str] = field(default_factory=dict)
+    """The digest of each version of a data set on the ranks, such as ``{"imagenet@2": "sha256:9c3f..."}``."""
     git: dict[str, Any] | None = None
     cwd: str = ""
     driver: dict[str, Any] = field(default_factory=dict)
@@ -116,6 +118,7 @@ _KINDS = {
     "options": "object",
     "sync": "object",
     "versions": "object",
+    "data_sets": "object",
     "git": "object or null",
     "driver": "process",
     "results": "results",

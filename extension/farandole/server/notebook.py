@@ -1,4 +1,8 @@
-"""Farandole's extension for notebook servers, which adds the panel, activity reports and support for reloaded pages."""
+"""Farandole's extension for notebook servers.
+
+It adds the panel, activity reports, automatic snapshots, support for reloaded pages, and versions of data sets for the
+mirrors of other hubs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from farandole.frames import INVALID, PROTOCOL, check_frame, close_reason
 from farandole.reading import parse_json
 from farandole.server.activity import ActivityKernelManager, report_activity
+from farandole.server.data_sets import add_data_sets
 from farandole.server.senders import limit_bodies
 
 if TYPE_CHECKING:
@@ -137,8 +142,9 @@ def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
 
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
-    # Worker servers import this package as well and must not import the driver, so this import is in the function.
+    # Worker servers import this package as well and must not import the driver, so these imports are in the function.
     from farandole.server.panel.load import add_panel
+    from farandole.snapshots.automatic import take_automatically
 
     settings = serverapp.web_app.settings
     # A connection class in the configuration takes priority.
@@ -146,9 +152,11 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
         settings["kernel_websocket_connection_class"] = NotebookWebsocketConnection
     report_activity(serverapp)
     add_panel(serverapp)
+    add_data_sets(serverapp)
     hide_token(serverapp)
     keep_https(settings)
     limit_bodies(serverapp)
+    take_automatically(serverapp.log)
 
 
 def keep_https(settings: dict[str, Any]) -> None:

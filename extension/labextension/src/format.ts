@@ -76,9 +76,17 @@ export function clock(time: number, now: Date): string {
 /** Format a time in the form of `clock` with seconds, e.g. 2026-11-25 14:05:12. */
 export function preciseClock(time: number, now: Date): string {
   const local = new Date(time * 1000);
-  const day = [local.getFullYear(), local.getMonth() + 1, local.getDate()].map(twoDigits).join("-");
-  const ofDay = [local.getHours(), local.getMinutes(), local.getSeconds()].map(twoDigits).join(":");
-  return local.toDateString() === now.toDateString() ? ofDay : `${day} ${ofDay}`;
+  return local.toDateString() === now.toDateString() ? timeOfDay(local) : `${date(local)} ${timeOfDay(local)}`;
+}
+
+/** Format the day of a time as the browser's local date, e.g. 2026-11-25. */
+export function date(local: Date): string {
+  return [local.getFullYear(), local.getMonth() + 1, local.getDate()].map(twoDigits).join("-");
+}
+
+/** Format a time without its day, e.g. 14:05:12. */
+export function timeOfDay(local: Date): string {
+  return [local.getHours(), local.getMinutes(), local.getSeconds()].map(twoDigits).join(":");
 }
 
 function twoDigits(value: number): string {

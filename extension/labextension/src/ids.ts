@@ -16,6 +16,7 @@ export const Plugins = {
   notifications: "farandole:notifications",
   notices: "farandole:notices",
   templates: "farandole:templates",
+  snapshots: "farandole:snapshots",
 } as const;
 
 export const Commands = {
@@ -29,4 +30,5 @@ export const Commands = {
   openLog: "farandole:log",
   newFromTemplate: "farandole:new-from-template",
   about: "farandole:about",
+  earlierVersions: "farandole:earlier-versions",
 } as const;

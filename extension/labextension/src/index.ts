@@ -8,7 +8,7 @@
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
 import { ICompletionProviderManager } from "@jupyterlab/completer";
-import { IDefaultFileBrowser } from "@jupyterlab/filebrowser";
+import { IDefaultFileBrowser, IFileBrowserFactory } from "@jupyterlab/filebrowser";
 import { ILauncher } from "@jupyterlab/launcher";
 import { IMainMenu } from "@jupyterlab/mainmenu";
 import { INotebookTracker } from "@jupyterlab/notebook";
@@ -31,6 +31,7 @@ import { RUN_TYPE, RunRenderer } from "./plugins/renderer";
 import { StatusItem } from "./plugins/statusbar";
 import { addRunsPage } from "./plugins/runsPage";
 import { saveInTurn } from "./plugins/saves";
+import { addSnapshots } from "./plugins/snapshots";
 import { addTemplates } from "./plugins/templates";
 import { IPanelModel, PanelModel } from "./state/model";
 
@@ -170,6 +171,17 @@ const templates: JupyterFrontEndPlugin<void> = {
   activate: addTemplates,
 };
 
+const snapshots: JupyterFrontEndPlugin<void> = {
+  id: Plugins.snapshots,
+  description: "Shows the earlier versions of a file, from the menu of the file browser.",
+  autoStart: true,
+  requires: [IPanelModel],
+  optional: [IFileBrowserFactory],
+  activate: (app: JupyterFrontEnd, state: IPanelModel, factory: IFileBrowserFactory | null) => {
+    if (factory) addSnapshots(app, state, factory.tracker);
+  },
+};
+
 export default [
   model,
   panel,
@@ -183,4 +195,5 @@ export default [
   notifications,
   notices,
   templates,
+  snapshots,
 ];

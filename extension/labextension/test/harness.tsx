@@ -21,6 +21,9 @@ export class Harness {
   readonly requests: string[] = [];
   readonly watches: wire.Watch[] = [];
   readonly confirm = jest.fn(() => Promise.resolve(true));
+  readonly choose = jest.fn(() => Promise.resolve(-1));
+  readonly ask = jest.fn((): Promise<string | null> => Promise.resolve(null));
+  readonly refreshFiles = jest.fn();
   readonly openNotebook = jest.fn();
   readonly insertTraining = jest.fn();
   readonly openPage = jest.fn();
@@ -38,8 +41,8 @@ export class Harness {
 
   /** Render the panel, or other content in its place, and open the websocket. */
   async open(visible = true, content: JSX.Element = <Panel />): Promise<void> {
-    const { model, confirm, openNotebook, openLog, openPage, insertTraining } = this;
-    const own = { openNotebook, openLog, openPage, insertTraining };
+    const { model, confirm, openNotebook, openLog, openPage, insertTraining, choose, ask, refreshFiles } = this;
+    const own = { openNotebook, openLog, openPage, insertTraining, choose, ask, refreshFiles };
     const context: PanelContext = { model, trans, visible, confirm, ...own };
     await act(async () => {
       this.reactRoot.render(<PanelContextProvider value={context}>{content}</PanelContextProvider>);
@@ -144,6 +147,8 @@ export class Harness {
     const clusters = ["startCluster", "scaleCluster", "stopCluster"];
     const names = ["state", ...clusters, "runs", "table", "run", "usage", "stopRun", "editRun", "deleteRun"];
     names.push("log", "logAt", "searchLogs", "stopEndpoint", "endpointExample", "callEndpoint");
+    names.push("snapshots", "takeSnapshot", "snapshotJob", "snapshotChanges", "snapshotFiles", "fileVersions");
+    names.push("restoreFile");
     const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
     return {
       ...routes,

@@ -18,6 +18,7 @@ from tornado.web import HTTPError, RequestHandler, authenticated
 from hub.services.operators.client import HubRefusedError
 from hub.services.operators.metrics import UsageCollector, exposition
 from spawner_config.operators.notices import MOST_CHARACTERS, Notice
+from spawner_config.snapshots.record import MirrorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hub.services.operators.office import Office
 
 CSP = "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; form-action 'self'; {1}"
+MOST_PROBLEMS = 5
+"""The number of problems of the hub's mirror that the page shows. The hub's log has all of them."""
 NO_FRAMES = "frame-ancestors 'none'; base-uri 'none'"
 
 
@@ -104,12 +107,14 @@ class UsageHandler(OperatorHandler):
         """Show users and servers."""
         with _hub_needed():
             users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
+        mirror = MirrorRecord.read(self.office.site.state)
         page = self.office.template.render(
             users=users,
             gpus=gpus,
             limits=self.office.site.limits,
             outcome=self.office.outcomes.take(self.operator, self.get_query_argument("outcome", "")),
             danger=self.office.site.danger,
+            mirror=mirror.problems[:MOST_PROBLEMS] if mirror else [],
             operator=self.operator,
             base=self.hub_auth.base_url,
             hub=self.hub_auth.hub_prefix,

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from spawner_config.lifecycle.folder_lock import InUseError, lock_folder
 from spawner_config.settings import exit_on_bad_settings
-from spawner_config.streams.folder_lock import InUseError, lock_folder
 from spawner_config.streams.keys import Keys
 from spawner_config.streams.server_config import ServerPlace
 from spawner_config.streams.settings import StreamSettings

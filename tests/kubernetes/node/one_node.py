@@ -244,7 +244,7 @@ class OneNode:
             place.mkdir()
             place.chmod(0o777)
             spec = {
-                "capacity": {"storage": "10Gi"},
+                "capacity": {"storage": "50Gi"},
                 "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
                 "hostPath": {"path": str(place)},
             }

@@ -49,9 +49,12 @@ def test_a_rank_learns_its_number_when_its_world_is_formed():
     assert (kernel.rank, kernel.size) == (3, 8)
 
 
-@pytest.mark.parametrize("call", [rank_calls.identity(), rank_calls.preload("torch")])
-def test_a_call_of_the_driver_returns_a_value(call):
-    assert evaluate(Kernel("w"), call) == {}
+@pytest.mark.parametrize(
+    ("call", "value"),
+    [(rank_calls.identity(), {}), (rank_calls.preload("torch"), {"packages": {}, "data_sets": {}})],
+)
+def test_a_call_of_the_driver_returns_a_value(call, value):
+    assert evaluate(Kernel("w"), call) == value
 
 
 def test_records_are_sent_once_with_the_runs_id():

@@ -24,6 +24,7 @@ ELSEWHERE = "`MAKERS` and `MESSAGES` in docs/errors_page.py name the place of it
 PART = "its message is a part of another one, in the place of a name such as {exc}"
 HANDLED = "the code handles it"
 DAMAGED = "the panel and the notebook show it as the reason why they leave out a file or a run"
+SAYS_ITSELF = "the sentence itself says what to do"
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/batches/columns.py": {"raise BatchError(": PART},
@@ -31,6 +32,8 @@ NOT_FOR_USERS = {
     "extension/farandole/batches/stages.py": {"raise StageError(": PART, 'raise RankError(f"{name}': PASSED_ON},
     "extension/farandole/datasets/columns.py": {"raise NoTensorError(": PART},
     "extension/farandole/datasets/images.py": {"raise ValueError(": PART},
+    "extension/farandole/datasets/versions/manifest.py": {"raise ValueError(": PART},
+    "extension/farandole/server/data_sets.py": {"raise web.HTTPError(404, reason(exc))": PASSED_ON},
     "extension/farandole/datasets/mapped.py": {"raise IndexError(": BUG},
     "extension/farandole/driver/cells/models.py": {"raise ModelError(error)": PASSED_ON},
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
@@ -107,6 +110,7 @@ NOT_FOR_USERS = {
         "raise UsageError(str(exc))": PASSED_ON,
     },
     "extension/farandole/server/panel/routes/examples.py": {'raise RefusedError("unknown", str(exc))': PASSED_ON},
+    "extension/farandole/server/panel/snapshots/reader.py": {'raise RefusedError("unknown", str(exc))': PASSED_ON},
     "extension/farandole/server/panel/views.py": {"raise ValueError(": DAMAGED},
     "extension/farandole/server/worker/routes.py": {"raise web.HTTPError(400, str(exc))": PASSED_ON},
     "extension/farandole/serving/command.py": {"raise web.HTTPError(403)": "only a program without a token sees it"},
@@ -122,8 +126,13 @@ NOT_FOR_USERS = {
     "hub/services/operators/client.py": {"raise HubRefusedError(": "the page shows the hub's own message"},
     "hub/services/operators/handlers.py": {
         "raise HTTPError(HTTPStatus.BAD_REQUEST, reason=": "the form admits no such text",
-        "raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, ": "the sentence itself says what to do",
+        "raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, ": SAYS_ITSELF,
     },
+    "hub/services/snapshots/access.py": {"raise HTTPError(": SAYS_ITSELF},
+    "hub/services/snapshots/handlers.py": {"raise HTTPError(": SAYS_ITSELF},
+    "hub/services/snapshots/mirrors/mirror.py": {"raise OSError(": PART, "raise ValueError(": PART},
+    "hub/services/snapshots/mirrors/received.py": {"raise HTTPError(": SAYS_ITSELF},
+    "hub/services/snapshots/objects.py": {"raise HTTPError(": SAYS_ITSELF, "raise _refusal(exc)": PASSED_ON},
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
     "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},
@@ -145,6 +154,11 @@ NOT_FOR_USERS = {
         'raise ProfileError(f"{path}: {exc}")': PASSED_ON,
         'raise ProfileError(f"{key} must be {wanted}.")': ELSEWHERE,
     },
+    "spawner_config/publishing/handlers.py": {
+        'raise HTTPError(400, "%s", exc)': PASSED_ON,
+        'raise HTTPError(409, "%s", exc)': PASSED_ON,
+    },
+    "spawner_config/publishing/publications.py": {"raise PublicationError(_error_of(": PASSED_ON},
     "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from hub.engine_filter.rules import Rules
 from spawner_config.origins.certificates import PATH
 from spawner_config.origins.compose import DEFAULTS, HTTPS_PROFILES
 from spawner_config.settings import ROOT
+from spawner_config.snapshots.mirrors import MirrorSettings
+from spawner_config.snapshots.record import service_folder
+from spawner_config.snapshots.settings import SnapshotSettings, variables
 
 SERVICES: dict[str, dict[str, Any]] = {
     name: service
@@ -79,6 +83,18 @@ def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
 def test_the_hub_knows_its_address_and_whether_others_reach_it() -> None:
     known = set(SERVICES["hub"]["environment"])
     assert {"COMPOSE_PROFILES", "FARANDOLE_DOMAIN", "FARANDOLE_HTTP", "FARANDOLE_PUBLIC_PORT", *DEFAULTS} <= known
+
+
+def test_the_hub_gets_the_settings_of_snapshots_and_has_a_volume_for_them() -> None:
+    hub = SERVICES["hub"]
+    given = {key: default(value) for key, value in variables(hub["environment"]).items()}
+    assert set(given) == {
+        str(field.alias) for model in (SnapshotSettings, MirrorSettings) for field in model.model_fields.values()
+    }
+    assert SnapshotSettings.from_environment(given) == SnapshotSettings()
+    assert MirrorSettings.from_environment(given) == MirrorSettings()
+    folder = service_folder(Path(hub["environment"]["FARANDOLE_STATE"])).parent
+    assert hub["volumes"][1] == f"${{FARANDOLE_SNAPSHOTS_FOLDER:-snapshots}}:{folder}"
 
 
 @pytest.mark.parametrize("name", sorted(HTTPS_PROFILES))

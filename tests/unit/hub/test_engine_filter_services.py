@@ -35,6 +35,9 @@ class FakeEngine:
         "/networks/back": {"Id": "b", "Name": "back", "Labels": {**OURS, "farandole.role": "service"}},
         "/services/ours": {"ID": "service-id", "Spec": {"Labels": OURS}},
         "/services/foreign": {"ID": "other", "Spec": {"Labels": {}}},
+        "/volumes/digits-v4": {"Name": "digits-v4", "Labels": {}},
+        "/volumes/digits-v5": {"Name": "digits-v5", "Labels": OURS},
+        "/nodes/pc-2": {"ID": "node-id", "Spec": {"Role": "worker", "Labels": {"disk": "fast"}}},
         f"/images/{IMAGE}/json": {"Config": {"User": "user"}},
         "/images/farandole-notebook:root/json": {"Config": {"User": ""}},
     }
@@ -301,6 +304,99 @@ def test_no_other_container_mounts_all_homes(changes: dict[str, Any]) -> None:
         rebuild_container(RULES, making(**changes))
 
 
+def publishing(folder: str = "data/digits", version: str = "digits-v3", **changes: Any) -> dict[str, Any]:
+    """Return the body of the request that creates the container which publishes a folder."""
+    entrypoint = ["python", "-I", "-m", "farandole.datasets.versions", "publish", f"/home/user/{folder}", "/groups"]
+    home, volume = Mount("/home/user", "farandole-home-ada", read_only=True), Mount("/groups", version, labels=OURS)
+    host = {"NetworkMode": "none", "ReadonlyRootfs": True, "Mounts": [home, volume]}
+    return {"Image": IMAGE, "Labels": OURS, "Entrypoint": entrypoint, "HostConfig": host, **changes}
+
+
+async def create(body: dict[str, Any]) -> dict[str, Any]:
+    call = Call(path="/containers/create", parts={}, query={}, body=_json(body))
+    outgoing = (await Admission(RULES, FakeEngine()).create_container(call)).body  # type: ignore[arg-type]
+    assert outgoing is not None
+    return outgoing
+
+
+@pytest.mark.parametrize("version", ["digits-v3", "digits-v5"])
+async def test_only_the_command_that_publishes_mounts_a_volume_that_is_not_the_hubs(version: str) -> None:
+    body = await create(publishing(version=version))
+    assert body["Entrypoint"] == publishing()["Entrypoint"]
+    home, volume = body["HostConfig"]["Mounts"]
+    assert (home["Source"], home["ReadOnly"], volume["Source"], volume["ReadOnly"]) == (
+        "farandole-home-ada",
+        True,
+        version,
+        False,
+    )
+    assert volume["VolumeOptions"] == {"Labels": OURS}
+
+
+async def test_a_version_of_others_is_not_written() -> None:
+    with pytest.raises(RefusedError, match="'digits-v4' does not belong to this hub"):
+        await create(publishing(version="digits-v4"))
+
+
+def mounting(*mounts: Mount, **host: Any) -> dict[str, Any]:
+    return publishing(HostConfig={"NetworkMode": "none", "Mounts": list(mounts), **host})
+
+
+READ = Mount("/home/user", "farandole-home-ada", read_only=True)
+WRITE = Mount("/groups", "digits-v3")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        publishing(version="digits"),
+        publishing(version="mnist-v0"),
+        publishing(version="farandole-home-bo-v1"),
+        publishing(version="farandole-homes"),
+        publishing(Entrypoint=None),
+        publishing(Entrypoint=["sh", "-c", "rm -r /groups"]),
+        publishing(Entrypoint=[*publishing()["Entrypoint"], "--result", "/groups/x"]),
+        publishing(Entrypoint=[word for word in publishing()["Entrypoint"] if word != "-I"]),
+        publishing(Entrypoint=[*publishing()["Entrypoint"][:-2], "/etc", "/groups"]),
+        publishing(Entrypoint=[*publishing()["Entrypoint"][:-1], "/home/user"]),
+        publishing(Env=["LD_PRELOAD=/home/user/evil.so"]),
+        publishing(User="1001"),
+        publishing(WorkingDir="/home/user"),
+        publishing(Cmd=["--result", "/groups/x"]),
+        mounting(Mount("/home/user", "farandole-home-ada"), WRITE),
+        mounting(Mount("/usr", "farandole-home-ada", read_only=True), WRITE),
+        mounting(Mount("/home/user", "farandole-homes", read_only=True), WRITE),
+        mounting(READ, Mount("/data", "digits-v3")),
+        mounting(READ, WRITE, Mount("/groups", "web-v1")),
+        mounting(READ),
+        mounting(WRITE, READ),
+        mounting(READ, WRITE, NetworkMode="farandole-user-ada"),
+    ],
+)
+def test_no_other_container_writes_a_version(body: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError):
+        rebuild_container(RULES, body)
+
+
+def test_a_version_that_is_shared_is_not_written() -> None:
+    shared = Rules(shared_volumes=("digits-v3",))
+    with pytest.raises(RefusedError, match="to publish a data set"):
+        rebuild_container(shared, publishing())
+    assert rebuild_container(Rules(), publishing())["HostConfig"]["Mounts"][1]["ReadOnly"] is False
+
+
+async def test_a_node_gets_labels_for_data_sets_only() -> None:
+    labels = {"disk": "slow", "farandole.data.digits-v3": "yes"}
+    body = _json({"Role": "manager", "Availability": "drain", "Labels": labels})
+    route, _, call = find("POST", "/v1.45/nodes/pc-2/update?version=7", body)
+    outgoing = await route.decide(Admission(RULES, FakeEngine()), call)  # type: ignore[arg-type]
+    assert (outgoing.path, outgoing.query) == ("/nodes/node-id/update", {"version": "7"})
+    kept = {"disk": "fast", "farandole.data.digits-v3": "yes"}
+    assert outgoing.body == {"Role": "worker", "Labels": kept}
+    with pytest.raises(RefusedError, match="not swarm"):
+        await route.decide(Admission(Rules(), FakeEngine()), call)  # type: ignore[arg-type]
+
+
 async def test_no_service_mounts_all_homes() -> None:
     whole = volume("farandole-homes", **HOMES.options("farandole-homes", "farandole"))
     with pytest.raises(RefusedError, match="no server may mount it"):
@@ -343,7 +439,7 @@ async def test_labels_in_another_form_are_refused(labels: str) -> None:
         ("GET", "/swarm"),
         ("POST", "/swarm/leave"),
         ("GET", "/swarm/unlockkey"),
-        ("POST", "/nodes/abc/update"),
+        ("GET", "/nodes/abc"),
         ("DELETE", "/nodes/abc"),
         ("POST", "/services/ours/update"),
         ("GET", "/services/ours/logs"),

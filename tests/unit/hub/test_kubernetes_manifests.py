@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,10 @@ from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.profiles.options import NOTEBOOK_BODY
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.settings import ROOT, Settings
+from spawner_config.snapshots.mirrors import MirrorSettings
+from spawner_config.snapshots.record import service_folder
+from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
+from spawner_config.snapshots.settings import SnapshotSettings
 from tests.kubernetes.site import STREAMS_LINES
 
 FOLDER = ROOT / "hub/kubernetes"
@@ -82,6 +87,7 @@ def reaches(one_end: str, other_end: str, port: int) -> bool:
     [
         ("proxy", "hub", HUB_PORT),
         ("proxy", "hub", OPERATORS_PORT),
+        ("proxy", "hub", SNAPSHOTS_PORT),
         ("server", "hub", HUB_PORT),
         ("server", "proxy", PROXY_PORT),
         ("hub", "server", SERVER_PORT),
@@ -100,6 +106,7 @@ def test_required_connections_are_allowed(one_end: str, other_end: str, port: in
     [
         ("server", "proxy", 8001),
         ("server", "hub", OPERATORS_PORT),
+        ("server", "hub", SNAPSHOTS_PORT),
         ("server", "server", SERVER_PORT),
         ("server", "server", 29500),
         ("proxy", "server", 29500),
@@ -223,7 +230,10 @@ def test_objects_that_pods_refer_to_exist() -> None:
     assert {name for name, secret in secrets.items() if not secret.get("optional")} == {"settings", "proxy-token"}
     assert {"settings", "proxy-token", "profiles"} == made
     assert [each["configMap"]["name"] for each in hub["volumes"] if "configMap" in each] == ["profiles"]
-    assert one("PersistentVolumeClaim", "hub-state")["spec"]["accessModes"] == ["ReadWriteOnce"]
+    for name in ("hub-state", "hub-snapshots"):
+        assert one("PersistentVolumeClaim", name)["spec"]["accessModes"] == ["ReadWriteOnce"]
+    claims = [each["persistentVolumeClaim"]["claimName"] for each in hub["volumes"] if "persistentVolumeClaim" in each]
+    assert claims == ["hub-state", "hub-snapshots"]
 
 
 def test_the_settings_that_operators_copy_can_be_read() -> None:
@@ -237,6 +247,39 @@ def test_the_settings_that_operators_copy_can_be_read() -> None:
         "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
     }
     assert ours == KubernetesSettings.from_environment(needed)
+
+
+def test_snapshots_are_on_a_volume_of_their_own() -> None:
+    """The service leaves 1 GiB free, and a claim for the database may have no more than that."""
+    (container,) = pods()["hub"]["spec"]["containers"]
+    (state,) = (each["value"] for each in container["env"] if each["name"] == "FARANDOLE_STATE")
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "snapshots")
+    assert mount["mountPath"] == str(service_folder(Path(state)).parent)
+    (values,) = read("values.yaml")
+    (chart,) = values["hub"]["extraVolumeMounts"]
+    assert chart["mountPath"] == str(service_folder(Path(values["hub"]["extraEnv"]["FARANDOLE_STATE"])).parent)
+    (volume,) = values["hub"]["extraVolumes"]
+    assert (volume["name"], chart["name"]) == ("snapshots", "snapshots")
+    assert volume["persistentVolumeClaim"] == {"claimName": read("base/snapshots.yaml")[0]["metadata"]["name"]}
+
+
+def test_with_the_chart_only_the_proxy_reaches_the_hubs_services() -> None:
+    (values,) = read("values.yaml")
+    ports = {OPERATORS_PORT, SNAPSHOTS_PORT}
+    assert {each["port"] for each in values["hub"]["service"]["extraPorts"]} == ports
+    (ingress,) = values["hub"]["networkPolicy"]["ingress"]
+    (egress,) = values["proxy"]["chp"]["networkPolicy"]["egress"]
+    assert {each["port"] for each in ingress["ports"]} == {each["port"] for each in egress["ports"]} == ports
+    assert ingress["from"][0]["podSelector"]["matchLabels"]["component"] == "proxy"
+
+
+@pytest.mark.parametrize("name", ["site.example/settings.env.example", "../../.env.example"])
+def test_the_settings_of_snapshots_are_explained_with_their_defaults(name: str) -> None:
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    given = dict(line.split("=", 1) for line in lines if line.startswith("FARANDOLE_SNAPSHOTS"))
+    for model in (SnapshotSettings, MirrorSettings):
+        assert {str(field.alias) for field in model.model_fields.values()} <= set(given)
+        assert model.from_environment(given) == model()
 
 
 def test_streams_have_one_server_and_a_certificate_for_their_address() -> None:

@@ -56,6 +56,16 @@ def test_other_environments_keep_these_packages(environment: Path) -> None:
     assert remaining(environment) == {*USED, *UNUSED}
 
 
+def test_only_the_languages_of_jupyterlab_have_locales(environment: Path) -> None:
+    locales = environment / "lib/python3.11/site-packages/babel/locale-data"
+    locales.mkdir(parents=True)
+    kept = {"root", "en", "en_GB", "de", "de_AT", "no", "pt_BR", "zh_Hans_CN", "zh_Hant_TW"}
+    for name in (*kept, "ab", "sw", "sw_KE", "kxv_Deva"):
+        (locales / f"{name}.dat").touch()
+    assert main([str(environment)]) == 0
+    assert {path.stem for path in locales.iterdir()} == kept
+
+
 def test_the_symbols_of_large_libraries_are_removed(environment: Path) -> None:
     library = environment / "lib/python3.11/site-packages/nacl/_sodium.abi3.so"
     library.parent.mkdir()

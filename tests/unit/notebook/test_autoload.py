@@ -5,7 +5,10 @@ import sys
 
 import pytest
 from farandole.notebook.autoload import MAGICS
+from farandole.notebook.data_sets import DataSetMagics
 from farandole.notebook.magics import FarandoleMagics
+from farandole.notebook.serving.magics import ServingMagics
+from farandole.notebook.snapshots.magics import SnapshotMagics
 from traitlets.config.loader import PyFileConfigLoader
 
 from spawner_config.settings import ROOT
@@ -26,7 +29,8 @@ def run(code):
 
 
 def test_the_names_are_those_of_the_magics():
-    names = {kind: set(FarandoleMagics.magics[kind]) for kind in ("line", "cell")}
+    owners = (FarandoleMagics, ServingMagics, SnapshotMagics, DataSetMagics)
+    names = {kind: {name for owner in owners for name in owner.magics[kind]} for kind in ("line", "cell")}
     declared = {kind: {name for name, kinds in MAGICS.items() if kind in kinds.split("_")} for kind in ("line", "cell")}
     assert declared == names
 

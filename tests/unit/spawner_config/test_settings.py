@@ -11,7 +11,14 @@ from spawner_config.access.transport import check_transport
 from spawner_config.local import kept_port
 from spawner_config.origins.compose import is_loopback
 from spawner_config.origins.configure import check_domain
-from spawner_config.settings import Settings, SettingsError, check_together, ensure_password, exit_on_bad_settings
+from spawner_config.settings import (
+    Settings,
+    SettingsError,
+    check_together,
+    ensure_password,
+    ensure_secret,
+    exit_on_bad_settings,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +43,19 @@ def test_the_password_is_created_once_and_private(tmp_path: Path) -> None:
     assert ensure_password(settings) == password
     assert stat.S_IMODE(settings.password_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(settings.state.stat().st_mode) == 0o700
+
+
+def test_a_secret_is_generated_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "streams_secret"
+    found = ensure_secret(path)
+    assert len(bytes.fromhex(found)) == 32
+    assert ensure_secret(path) == found
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_part_of_a_secret_of_a_killed_hub_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "streams_secret.part").write_text("0123")
+    assert len(ensure_secret(tmp_path / "streams_secret")) == 64
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,13 @@ def test_data_sets_are_volumes_with_a_folder() -> None:
         "farandole-state:/data/state",
         "mnist:/data/a,web:/data/a",
         "mnist:/data/a,mnist:/data/b",
+        "mnist@:/data/mnist",
+        "mnist@latest:/data/mnist",
+        "mnist@0:/data/mnist",
+        "MNIST@2:/data/mnist",
+        "mnist@2:/data/a,mnist@2:/data/b",
+        "mnist@2:/data/a,mnist-v2:/data/b",
+        "farandole-state@1:/data/state",
     ],
 )
 def test_an_invalid_data_set_is_refused_by_hub_and_filter(text: str) -> None:
@@ -167,6 +174,27 @@ def test_a_groups_volume_is_created_once_by_a_temporary_container() -> None:
     assert host["network_mode"] == "farandole-user-ada"
     assert labels == {"farandole.hub": "farandole"}
     assert engine.removed == ["1"]
+
+
+def test_a_version_of_a_data_set_is_a_volume_that_all_servers_only_read() -> None:
+    shares = Shares(data=parse_data("mnist@2:/data/mnist, web:/data/web", "farandole"))
+    shared = SharedVolumes(FakeEngine("mnist-v2"), shares, name="farandole")  # type: ignore[arg-type]
+    shares.check("cpu", ["mnist@2"])
+    assert shared.binds("ada", set(), ["mnist@2"]) == {"mnist-v2": {"bind": "/data/mnist", "mode": "ro"}}
+    assert Rules.from_environment({"FARANDOLE_SHARED_VOLUMES": "mnist@2:/data/mnist"}).shares_volume("mnist-v2")
+
+
+def test_servers_know_the_versions_that_they_have() -> None:
+    shares = Shares(data=parse_data("mnist@2:/data/mnist, web:/data/web", "farandole"))
+    assert shares.variables_of(None) == {"FARANDOLE_MOUNTED_DATA": '{"mnist@2": "/data/mnist"}'}
+    assert shares.variables_of(["web"]) == {}
+
+
+def test_a_missing_version_is_named() -> None:
+    shares = Shares(data=parse_data("mnist@2:/data/mnist", "farandole"))
+    shared = SharedVolumes(FakeEngine(), shares, name="farandole")  # type: ignore[arg-type]
+    with pytest.raises(SharedVolumeError, match="no volume 'mnist-v2' for mnist@2"):
+        asyncio.run(shared.ensure("ada", set(), None, image="farandole-notebook:1", network="farandole-user-ada"))
 
 
 def test_a_missing_data_set_is_named() -> None:

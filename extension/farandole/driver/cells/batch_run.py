@@ -43,7 +43,8 @@ class BatchRun:
             workers=[kernel.worker.name for kernel in core.group.kernels],
             config={"batch_size": request.batch_size, "part_rows": plan.part_rows},
             options={"map_batches": {"to": str(request.folder), "source": plan.input.identity}},
-            versions=core.versions,
+            versions=core.software.packages,
+            data_sets=core.software.data_sets,
             origin=request.origin,
         )
         return self.run

@@ -233,7 +233,8 @@ class CellRunner:
             workers=[kernel.worker.name for kernel in self._core.group.kernels],
             config=request.config,
             options=request.options,
-            versions=self._core.versions,
+            versions=self._core.software.packages,
+            data_sets=self._core.software.data_sets,
             resumed_from=source.id if source else None,
             origin=request.origin,
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from farandole.driver.core.guests import ElasticRun, RankService
 from farandole.driver.core.pool import WorkerHandle, WorkerPool, worker_name
+from farandole.driver.core.software import Software
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
@@ -48,8 +49,8 @@ class ClusterCore:
         self.group = RankGroup()
         self.router = MessageRouter()
         self.world: World | None = None
-        self.versions: dict[str, str] = {}
-        """The versions of Python and packages on rank 0, read before the world is formed."""
+        self.software = Software()
+        """The versions of packages and data sets on the ranks, read before the world is formed."""
         self.ended = ""
         """Why the cluster was stopped or is being stopped from outside, or did not start. Empty in all other cases."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
@@ -383,9 +384,8 @@ class ClusterCore:
     async def _preload(self, progress: Progress) -> None:
         """Import the backend on the ranks. If Horovod is only the default and cannot be imported, use torch instead."""
         try:
-            self.versions, *_ = await self.group.control(
-                rank_calls.preload(self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
-            )
+            what, call = f"importing backend {self.backend}", rank_calls.preload(self.backend)
+            self.software = Software.of(await self.group.control(call, what=what, timeout=PRELOAD_SECONDS), progress)
         except RankDiedError:
             raise
         except RankError as exc:

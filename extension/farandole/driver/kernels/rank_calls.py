@@ -40,7 +40,7 @@ def prepare(environment: dict[str, str]) -> RankCall[None]:
     return RankCall("prepare", (environment,))
 
 
-def preload(backend: str) -> RankCall[dict[str, str]]:
+def preload(backend: str) -> RankCall[dict[str, dict[str, str]]]:
     return RankCall("preload", (backend,))
 
 

@@ -18,8 +18,7 @@ from farandole.driver.workers.starts import SERVER_START_SECONDS
 from farandole.exceptions import EndpointNotFoundError, UsageError
 from farandole.models.names import parse_key
 from farandole.models.store import ModelStore
-from farandole.notebook.arguments import parse_line, unknown_action
-from farandole.notebook.help import check_options, explained
+from farandole.notebook.arguments import parse_line, perform
 from farandole.notebook.serving.manifest import inference_service
 from farandole.notebook.serving.tables import Table, comparison, endpoints_table, models_table
 from farandole.registry.publish import publish, publish_file, serving_image
@@ -60,7 +59,7 @@ class ServingMagics(Magics):
         actions: dict[str, Callable[[argparse.Namespace], Any]] = {
             name: getattr(self, f"_models_{name}") for name in MODEL_ACTIONS
         }
-        return _act("%models", options, actions, self.models.parser)
+        return perform("%models", options, actions, self.models.parser)
 
     @magic_arguments()
     @argument(
@@ -98,7 +97,7 @@ class ServingMagics(Magics):
             name: getattr(self, f"_serve_{name}") for name in ENDPOINT_ACTIONS
         }
         actions.setdefault(options.action, self._serve_model)
-        return _act("%serve", options, actions, self.serve.parser)
+        return perform("%serve", options, actions, self.serve.parser)
 
     def _models_list(self, options: argparse.Namespace) -> Table:
         """List all versions of all models, newest first, or those of some models with `%models list NAME`."""
@@ -247,22 +246,6 @@ class ServingMagics(Magics):
         endpoint = _endpoint(options.name)
         endpoint.unshare(options.value)
         print(f"endpoint {endpoint.name!r} is shared with: {', '.join(endpoint.shares) or 'nobody'}")
-
-
-def _act(
-    magic: str,
-    options: argparse.Namespace,
-    actions: dict[str, Callable[[argparse.Namespace], Any]],
-    parser: argparse.ArgumentParser,
-) -> Any:
-    """Perform the action of a magic, or explain it."""
-    if options.action not in actions:
-        raise UsageError(unknown_action(magic, options.action, tuple(actions)))
-    if options.help:
-        print(explained(f"{magic} {options.action}", actions[options.action], parser))
-        return None
-    check_options(f"{magic} {options.action}", actions[options.action], options, parser)
-    return actions[options.action](options)
 
 
 def _words(command: str) -> list[str]:

@@ -97,7 +97,7 @@ def _parameters(run: Run) -> dict[str, Any]:
 
 def _tags(run: Run) -> dict[str, Any]:
     info = run.info
-    groups = {"versions": info.versions, "git": info.git or {}}
+    groups = {"versions": info.versions, "data_sets": info.data_sets, "git": info.git or {}}
     values = {f"{group}.{_word(name)}": value for group, found in groups.items() for name, value in found.items()}
     return {"farandole.run": info.id, "farandole.cluster": info.cluster, **values}
 

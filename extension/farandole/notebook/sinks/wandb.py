@@ -141,6 +141,7 @@ def _config(run: Run) -> dict[str, Any]:
         "resumed_from": info.resumed_from,
         "options": dict(info.options),
         "versions": dict(info.versions),
+        "data_sets": dict(info.data_sets),
         "git": dict(info.git or {}),
         "cluster": info.cluster,
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.utils import url_path_join
 
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.routes import clusters, endpoints, logs, runs, table, templates
+from farandole.server.panel.routes import clusters, endpoints, logs, runs, snapshots, table, templates
 from farandole.server.panel.routes.stream import EventsHandler
 from farandole.server.panel.table.deletion import remove_leftovers
 
@@ -42,6 +42,12 @@ def add_panel(serverapp: ServerApp) -> Panel:
         (f"runs/{SEGMENT}/search", logs.SearchHandler),
         (f"runs/{SEGMENT}/csv", runs.CsvHandler),
         (f"runs/{SEGMENT}/stop", runs.StopHandler),
+        ("snapshots", snapshots.SnapshotsHandler),
+        ("snapshots/versions", snapshots.VersionsHandler),
+        (f"snapshots/jobs/{SEGMENT}", snapshots.JobHandler),
+        (f"snapshots/{SEGMENT}/changes", snapshots.ChangesHandler),
+        (f"snapshots/{SEGMENT}/files", snapshots.FilesHandler),
+        (f"snapshots/{SEGMENT}/restore", snapshots.RestoreHandler),
         ("templates", templates.TemplatesHandler),
         (f"templates/{SEGMENT}", templates.TemplateHandler),
     ]

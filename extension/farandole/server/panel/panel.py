@@ -23,8 +23,11 @@ from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import PendingAction, clusters
 from farandole.server.panel.runs import RunIndex
+from farandole.server.panel.snapshots.jobs import Jobs
+from farandole.server.panel.snapshots.reader import SnapshotReader
 from farandole.server.panel.table.table import Table
 from farandole.server.worker.routes import backends
+from farandole.snapshots.contents import SnapshotContents
 
 REFRESH_SECONDS = 3.0
 HIDDEN_REFRESH_SECONDS = 30.0
@@ -55,6 +58,8 @@ class Panel:
         self.index = RunIndex(self.store.folder, root)
         self.charts = Charts()
         self.table = Table(self.index, self.charts)
+        self.snapshots = SnapshotReader(SnapshotContents())
+        self.snapshot_jobs = Jobs()
         self.topics = {kind: Topic() for kind in ("clusters", "endpoints", "resources", "runs")}
         self.changed = asyncio.Event()
         """An event that is set on the next change and then replaced with a new event."""

@@ -226,7 +226,7 @@ def _slim(info: RunInfo) -> RunInfo:
     notices = tuple(notice[:LONGEST_LISTED_TEXT] for notice in info.notices[-MOST_NOTICES:])
     warnings = tuple(warning[:LONGEST_LISTED_TEXT] for warning in info.warnings[-MOST_NOTICES:])
     config = dict(islice(_config_values(info.config), MOST_CONFIG))
-    slim: dict[str, Any] = {"results": {}, "options": {}, "versions": {}, "git": None, "sync": {}}
+    slim: dict[str, Any] = {"results": {}, "options": {}, "versions": {}, "data_sets": {}, "git": None, "sync": {}}
     return replace(info, **short, notices=notices, warnings=warnings, config=config, **slim)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
-from farandole.server.panel.wire import Cluster, RunSummary, RunView, Series
+from farandole.server.panel.wire import Cluster, Problem, RunSummary, RunView, Series
 from farandole.server.panel.wire_hub import Endpoint, Hub, Resources
 
 ConfigValue: TypeAlias = str | float | bool | None
+EntryKind: TypeAlias = Literal["file", "folder", "link", "other"]
+Now: TypeAlias = Literal["missing", "same", "newer", "different"]
 
 
 class RunPage(TypedDict):
@@ -200,3 +202,105 @@ class EndpointAnswer(TypedDict):
     answer: str
     complete: bool
     seconds: float
+
+
+class Snapshot(TypedDict):
+    """A snapshot of the home. ``message`` is the user's, or empty."""
+
+    id: str
+    time: float
+    message: str
+
+
+class SnapshotPage(TypedDict):
+    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes one at the moment, or null."""
+
+    snapshots: list[Snapshot]
+    offset: int
+    total: int
+    taking: str | None
+
+
+class SnapshotChanges(TypedDict):
+    """Response to ``GET snapshots/ID/changes``: how many files differ from the snapshot before, and the bytes added.
+
+    Both are null for the oldest snapshot.
+    """
+
+    id: str
+    files: int | None
+    added: int | None
+
+
+class SnapshotEntry(TypedDict):
+    """A file or folder in a folder of a snapshot.
+
+    - ``now`` says how what is at its path in the home differs from it, by size and time of change. ``newer`` was
+      changed later. A folder that exists is the ``same``.
+    - ``restorable`` is false for a name that is not UTF-8, which a page cannot send.
+    """
+
+    name: str
+    kind: EntryKind
+    size: int
+    modified: float
+    now: Now
+    restorable: bool
+
+
+class SnapshotFolder(TypedDict):
+    """Response to ``GET snapshots/ID/files``: a page of a folder, folders first. ``path`` is empty for the home."""
+
+    id: str
+    path: str
+    entries: list[SnapshotEntry]
+    offset: int
+    total: int
+
+
+class SnapshotVersion(Snapshot):
+    """A file or folder in a snapshot. ``changed`` says whether it differs from the one in the snapshot before."""
+
+    kind: EntryKind
+    size: int
+    modified: float
+    changed: bool
+    now: Now
+
+
+class SnapshotVersions(TypedDict):
+    """Response to ``GET snapshots/versions``, newest first. Of ``total``, only the newest are sent."""
+
+    path: str
+    versions: list[SnapshotVersion]
+    total: int
+
+
+class TakeSnapshot(TypedDict):
+    """Body of ``POST snapshots``. The message may be empty."""
+
+    message: str
+
+
+class RestoreFile(TypedDict):
+    """Body of ``POST snapshots/ID/restore``: a path in the home, and the folder to restore it to; null for its place.
+
+    If the target exists, the answer is 409, ``exists``, unless ``keep_both`` asks for a name with the snapshot's time.
+    """
+
+    path: str
+    to: str | None
+    keep_both: bool
+
+
+class SnapshotJob(TypedDict):
+    """A snapshot that is taken, or a file that is restored, to ``path``. The page asks again until it is ``done``.
+
+    ``notices`` are for the user. ``problem`` says why it has failed.
+    """
+
+    id: str
+    done: bool
+    path: str | None
+    notices: list[str]
+    problem: Problem | None

@@ -31,6 +31,12 @@ export interface PanelContext {
   readonly openPage: () => void;
   /** Ask the user to confirm an action. `action` is the label of the button that confirms. */
   readonly confirm: (title: string, body: string, action: string) => Promise<boolean>;
+  /** Let the user choose one of several actions. Return its place in the list, or -1 if the user cancels. */
+  readonly choose: (title: string, body: string, actions: readonly string[]) => Promise<number>;
+  /** Ask the user for a text. Return null if the user cancels. */
+  readonly ask: (title: string, label: string, text: string, action: string) => Promise<string | null>;
+  /** Make JupyterLab's file browser show files that have changed. */
+  readonly refreshFiles: () => void;
 }
 
 const Context = createContext<PanelContext | null>(null);

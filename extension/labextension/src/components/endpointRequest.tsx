@@ -3,21 +3,13 @@
 import { useEffect, useId, useState, type FormEvent, type JSX } from "react";
 
 import { stepTime } from "../format";
+import { outcomeOf } from "../net/requestError";
 import type { EndpointAnswer, EndpointRequest } from "../wire";
 import { usePanelContext } from "./context";
 import { Note } from "./parts";
 
 /** The requests that the user has written and not closed, by the name of the endpoint. */
 export type Drafts = Map<string, EndpointRequest>;
-
-/** Return the response to a request, or the error if there is none. The form itself shows the error. */
-async function outcomeOf<T>(request: Promise<T>): Promise<T | Error> {
-  try {
-    return await request;
-  } catch (error) {
-    return error instanceof Error ? error : new Error(String(error));
-  }
-}
 
 /** Return the request in the form and a function that changes it. Without a draft, it is the model's example. */
 function useRequest(name: string, drafts: Drafts, onFailure: (error: Error) => void) {

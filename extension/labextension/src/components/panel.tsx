@@ -1,10 +1,11 @@
-/** The content of the panel, which is four tabs and messages about problems. */
+/** The content of the panel, which is five tabs and messages about problems. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { useCallback, useEffect, useId, useState, type KeyboardEvent, type JSX } from "react";
 
 import type { NavigationRequest } from "../state/model";
 import type { ConnectionFailure } from "../state/reducer";
+import { LIST, type KnownSnapshots, type Place } from "../state/snapshots";
 import { Clusters } from "./clusters/clusters";
 import { usePanelContext, usePanelState, useSubscription } from "./context";
 import type { Drafts } from "./endpointRequest";
@@ -13,9 +14,11 @@ import { Gpus } from "./gpus";
 import { useSessionState } from "../hooks";
 import { Note } from "./parts";
 import { Runs } from "./runs/runs";
+import { Snapshots } from "./snapshots/snapshots";
 
-const TABS = ["clusters", "runs", "endpoints", "gpus"] as const;
+const TABS = ["clusters", "runs", "endpoints", "gpus", "snapshots"] as const;
 type Tab = (typeof TABS)[number];
+const TAB_OF: Record<NavigationRequest["show"], Tab> = { run: "runs", start: "clusters", versions: "snapshots" };
 
 export function Panel(): JSX.Element {
   const { model } = usePanelContext();
@@ -26,6 +29,8 @@ export function Panel(): JSX.Element {
   const [opened, setOpened] = useState(false);
   const [starting, setStarting] = useState(false);
   const [drafts] = useState<Drafts>(() => new Map());
+  const [known] = useState<KnownSnapshots>(() => ({ page: null, changes: new Map() }));
+  const [place, setPlace] = useState<Place>(LIST);
   const id = useId();
   useSubscription({ seen: true });
   const open = useCallback(
@@ -37,9 +42,10 @@ export function Panel(): JSX.Element {
   );
   useEffect(() => {
     const follow = (_: unknown, request: NavigationRequest) => {
-      setTab(request.show === "run" ? "runs" : "clusters");
+      setTab(TAB_OF[request.show]);
       if (request.show === "run") open(request.run);
-      else setStarting(true);
+      if (request.show === "start") setStarting(true);
+      if (request.show === "versions") setPlace({ show: "versions", of: { file: request.file ?? "" }, back: LIST });
     };
     model.navigation.connect(follow);
     return () => void model.navigation.disconnect(follow);
@@ -53,6 +59,7 @@ export function Panel(): JSX.Element {
         {tab === "runs" && <Runs id={run} focus={opened} open={open} />}
         {tab === "endpoints" && <Endpoints drafts={drafts} />}
         {tab === "gpus" && <Gpus />}
+        {tab === "snapshots" && <Snapshots known={known} place={place} setPlace={setPlace} />}
       </div>
     </>
   );
@@ -65,6 +72,7 @@ function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) =>
     runs: trans.__("Runs"),
     endpoints: trans.__("Endpoints"),
     gpus: trans.__("GPUs"),
+    snapshots: trans.__("Snapshots"),
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -15,6 +15,9 @@ const ROOT = "farandole/panel";
 const MOST_MATCHES = 1000;
 const FOREIGN = "The notebook server did not send this response. Reload the page, and log in if it asks for it.";
 
+/** A path relative to the home, or the path of a file in JupyterLab's file browser, relative to the server's root. */
+export type FilePlace = { readonly path: string } | { readonly file: string };
+
 export class Api {
   constructor(readonly settings: ServerConnection.ISettings) {}
 
@@ -111,6 +114,42 @@ export class Api {
     return true;
   }
 
+  /** Return the newest snapshots of the home. */
+  snapshots(limit: number): Promise<wire.SnapshotPage> {
+    return this.request<wire.SnapshotPage>("GET", `snapshots?limit=${limit}`);
+  }
+
+  async takeSnapshot(request: wire.TakeSnapshot): Promise<wire.SnapshotJob> {
+    return this.finished(await this.request<wire.SnapshotJob>("POST", "snapshots", request));
+  }
+
+  /** Wait until a job is done, and return its result. Throws a `RequestError` if it has failed. */
+  async snapshotJob(id: string): Promise<wire.SnapshotJob> {
+    return this.finished(await this.request<wire.SnapshotJob>("GET", `snapshots/jobs/${encodeURIComponent(id)}`));
+  }
+
+  snapshotChanges(id: string): Promise<wire.SnapshotChanges> {
+    return this.request<wire.SnapshotChanges>("GET", `${snapshotPath(id)}/changes`);
+  }
+
+  /** Return a part of a folder in a snapshot. The path is relative to the home. */
+  snapshotFiles(id: string, path: string, offset: number, limit: number): Promise<wire.SnapshotFolder> {
+    const query = new URLSearchParams({ path, offset: String(offset), limit: String(limit) });
+    return this.request<wire.SnapshotFolder>("GET", `${snapshotPath(id)}/files?${query.toString()}`);
+  }
+
+  /** Return the snapshots that have a file. */
+  fileVersions(place: FilePlace): Promise<wire.SnapshotVersions> {
+    return this.request<wire.SnapshotVersions>(
+      "GET",
+      `snapshots/versions?${new URLSearchParams({ ...place }).toString()}`,
+    );
+  }
+
+  async restoreFile(id: string, request: wire.RestoreFile): Promise<wire.SnapshotJob> {
+    return this.finished(await this.request<wire.SnapshotJob>("POST", `${snapshotPath(id)}/restore`, request));
+  }
+
   templates(): Promise<wire.Templates> {
     return this.request<wire.Templates>("GET", "templates");
   }
@@ -136,6 +175,12 @@ export class Api {
     const { wsUrl, appendToken, token, WebSocket } = this.settings;
     const url = URLExt.join(wsUrl, ROOT, "events");
     return new WebSocket(appendToken && token ? `${url}?token=${encodeURIComponent(token)}` : url);
+  }
+
+  /** Ask for the result of a job until it is done. The server waits with each of its responses. */
+  private async finished(job: wire.SnapshotJob): Promise<wire.SnapshotJob> {
+    if (job.problem) throw new RequestError(job.problem, 200);
+    return job.done ? job : this.snapshotJob(job.id);
   }
 
   private url(path: string): string {
@@ -177,6 +222,10 @@ async function textOf(response: Response): Promise<string> {
 
 function endpointPath(name: string): string {
   return `endpoints/${encodeURIComponent(name)}`;
+}
+
+function snapshotPath(id: string): string {
+  return `snapshots/${encodeURIComponent(id)}`;
 }
 
 function logPath(id: string, rank: number): string {

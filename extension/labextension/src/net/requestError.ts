@@ -9,3 +9,12 @@ export class RequestError extends Error {
     super(problem.message);
   }
 }
+
+/** Return the response to a request, or the error if there is none, for components that show the error themselves. */
+export async function outcomeOf<T>(request: Promise<T>): Promise<T | Error> {
+  try {
+    return await request;
+  } catch (error) {
+    return error instanceof Error ? error : new Error(String(error));
+  }
+}

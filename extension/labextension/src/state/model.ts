@@ -12,10 +12,12 @@ import { logKey } from "./logs";
 import { EMPTY, forget, reduce, withProblem, type PanelState } from "./reducer";
 import { dropped, isSame, watchOf, type Subscription } from "./subscriptions";
 
-/** A request to show a run, or the form that starts a cluster, in the panel. */
+/** A request to show a run, the form that starts a cluster, or the earlier versions of a file, in the panel. */
 export interface NavigationRequest {
-  readonly show: "run" | "start";
+  readonly show: "run" | "start" | "versions";
   readonly run: string;
+  /** The path of the file in JupyterLab's file browser. */
+  readonly file?: string;
 }
 
 export interface IPanelModel {

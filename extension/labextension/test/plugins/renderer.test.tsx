@@ -61,7 +61,8 @@ function create(answer: () => Promise<wire.RunDetail>): void {
     subscribe: () => stopListening,
   } as unknown as IPanelModel;
   const opened = { openNotebook: jest.fn(), openLog: jest.fn(), openPage: jest.fn() };
-  const rest = { visible: true, ...opened, insertTraining: jest.fn(), confirm: jest.fn() };
+  const dialogs = { confirm: jest.fn(), choose: jest.fn(), ask: jest.fn() };
+  const rest = { visible: true, ...opened, ...dialogs, insertTraining: jest.fn(), refreshFiles: jest.fn() };
   renderer = new RunRenderer({ model, trans: ENGLISH as TranslationBundle, ...rest }, registry);
 }
 

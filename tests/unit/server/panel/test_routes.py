@@ -65,7 +65,7 @@ def _inner(rule):
 
 async def test_every_route_answers_403_without_a_login(server):
     found = routes(server)
-    assert len(found) == 19
+    assert len(found) == 27
     base = server.url.removesuffix("/farandole/panel/")
     # The requests contain the XSRF token of the login page, so that they fail only because of the missing login.
     async with server.session.get(f"{base}/login") as answer:
@@ -79,8 +79,9 @@ async def test_every_route_answers_403_without_a_login(server):
                 async with server.session.request(verb, base + path, headers={"X-XSRFToken": xsrf}) as answer:
                     assert answer.status == 403, f"{verb} {path}: {answer.status}"
                     assert "XSRF" not in await answer.text()
-    # Each of the 19 paths has one method, except for the path of a cluster with two, and that of a run with three.
-    assert asked == 22
+    # Each of the 27 paths has one method, except for those of a cluster and of snapshots with two, and that of a run
+    # with three.
+    assert asked == 31
 
 
 async def test_the_stream_needs_a_login_and_a_page_of_this_server(server):

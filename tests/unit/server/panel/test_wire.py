@@ -59,7 +59,9 @@ def test_every_file_has_a_type_and_every_message_an_example():
     messages = {kind.__name__ for kind in typing.get_args(wire.Message)}
     answers = {"State", "Cluster", "RunPage", "RunTable", "RunDetail", "RunSeries", "RunUsage"}
     answers |= {"LogPart", "LogMatches", "Problem", "Templates", "CreatedNotebook", "EndpointAnswer"}
+    answers |= {"SnapshotPage", "SnapshotChanges", "SnapshotFolder", "SnapshotVersions", "SnapshotJob"}
     asked = {"Watch", "StartCluster", "ScaleCluster", "RunEdit", "CreateNotebook", "EndpointRequest"}
+    asked |= {"TakeSnapshot", "RestoreFile"}
     assert set(TYPES.values()) == messages | answers | asked
 
 

@@ -35,14 +35,14 @@ SETTINGS = {
     "FARANDOLE_GPU_IMAGE": "farandole-notebook:1-cuda",
     "FARANDOLE_SERVING_IMAGE": "farandole-serving:1",
     "FARANDOLE_PULL_SECRETS": "registry",
-    "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet, web:/data/web",
+    "FARANDOLE_SHARED_VOLUMES": "imagenet@2:/data/imagenet, web:/data/web",
     "FARANDOLE_GROUP_FOLDERS": "vision",
     "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
     "FARANDOLE_MODEL_IMAGES": "registry.example.org/lab/*",
 }
 EXAMPLE = tomllib.loads((ROOT / "hub/kubernetes/site.example/profiles.toml").read_text())["profile"]
 PROFILES: list[dict[str, Any]] = [
-    {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet"]},
+    {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet@2"]},
     {
         "name": "gpu",
         "description": "",
@@ -244,14 +244,43 @@ def test_all_servers_of_a_user_have_the_home_and_the_shared_volumes(made: Any) -
     mounts = {each["mountPath"]: (claims.get(each["name"]) or {}) for each in container(pod)["volumeMounts"]}
     assert {path: (claim.get("claimName"), claim.get("readOnly")) for path, claim in mounts.items()} == {
         "/home/user": ("farandole-home-ada", False),
-        "/data/imagenet": ("imagenet", True),
+        "/data/imagenet": ("imagenet-v2", True),
         "/groups/vision": ("farandole-group-vision", False),
         "/dev/shm": (None, None),
     }
+    values = {each["name"]: each.get("value") for each in container(pod)["env"]}
+    assert values["FARANDOLE_MOUNTED_DATA"] == '{"imagenet@2": "/data/imagenet"}'
     assert spawner.get_pvc_manifest().spec.access_modes == ["ReadWriteMany"]
     other, _ = worker(made)
     assert other["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "farandole-home-ada"
     assert other["spec"]["volumes"][-1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2G"}
+
+
+def test_a_profile_that_names_its_data_sets_is_bound_by_the_topology_of_their_claims_only(made: Any) -> None:
+    def claims(pod: Any) -> list[str]:
+        volumes = [each.get("persistentVolumeClaim") for each in pod["spec"]["volumes"]]
+        return [each["claimName"] for each in volumes if each and each["readOnly"]]
+
+    named, all_of_them = made(profile="cpu")[0], worker(made)[0]
+    assert claims(named) == ["imagenet-v2"]
+    assert claims(all_of_them) == ["imagenet-v2", "web"]
+    # The scheduler reads the topology of the volumes itself, so that the hub adds no rule of its own.
+    assert "nodeSelector" not in named["spec"]
+    assert "nodeAffinity" not in named["spec"].get("affinity", {})
+
+
+def test_notebook_servers_of_publishers_publish_at_the_hub(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def place(pod: Any) -> str | None:
+        return {each["name"]: each.get("value") for each in container(pod)["env"]}.get("FARANDOLE_PUBLISH_TO")
+
+    assert place(made()[0]) is None
+    monkeypatch.setenv("FARANDOLE_DATA_PUBLISHERS", "Ada")
+    _, spawner = made()
+    configured().Spawner.apply_user_options(spawner, {})
+    assert spawner.environment["FARANDOLE_PUBLISH_TO"] == "hub"
+    _, spawner = worker(made)
+    configured().Spawner.apply_user_options(spawner, {"role": "worker", "cluster": "main"})
+    assert "FARANDOLE_PUBLISH_TO" not in spawner.environment
 
 
 def test_pods_have_the_labels_that_policies_select(made: Any) -> None:

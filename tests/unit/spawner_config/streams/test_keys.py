@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import nkeys
 
-from spawner_config.streams.keys import Keys, ensure_secret
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from spawner_config.streams.keys import Keys
 
 SECRET, OTHER = "0123456789abcdef" * 4, "fedcba9876543210" * 4
 ACCOUNT = "AD2XSJFR6M7JZC4WNM4HATLTACXZHO6HYPDV2SVNTN2NLSJ7O3CMDTBV"
@@ -44,16 +39,3 @@ def test_a_signature_is_verified_by_the_public_key() -> None:
     pair = nkeys.from_seed(key.seed.encode())
     assert pair.public_key.decode() == key.public
     assert pair.verify(b"content", key.sign(b"content"))
-
-
-def test_a_secret_is_generated_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
-    path = tmp_path / "streams_secret"
-    found = ensure_secret(path)
-    assert len(bytes.fromhex(found)) == 32
-    assert ensure_secret(path) == found
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_part_of_a_secret_of_a_killed_hub_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "streams_secret.part").write_text("0123")
-    assert len(ensure_secret(tmp_path / "streams_secret")) == 64

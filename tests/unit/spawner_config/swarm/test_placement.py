@@ -70,3 +70,13 @@ def test_a_class_of_gpus_is_a_label() -> None:
     gpus = named("GPU-1")
     nodes = [node("a", gpus=gpus, disk="fast"), node("b", gpus=gpus, disk="fast", **{GPU_LABEL: "big"})]
     assert choose_node(nodes, [on("b")], CLUSTER, needs) == "b"
+
+
+def test_a_machine_that_has_the_data_sets_is_preferred() -> None:
+    needs = NodeNeeds(data=("farandole.data.digits-v2", "farandole.data.web-v1"))
+    one = node("b", **{"farandole.data.digits-v2": "yes"})
+    both = node("c", **{"farandole.data.digits-v2": "yes", "farandole.data.web-v1": "yes"})
+    assert choose_node([node("a"), one, both], [on("c"), on("c"), on("b")], CLUSTER, needs) == "c"
+    assert choose_node([node("a"), one], [on("b"), on("b")], CLUSTER, needs) == "b"
+    assert choose_node([node("a"), node("b")], [on("a")], CLUSTER, needs) == "b"
+    assert choose_node([node("a"), node("c", state="down")], [], CLUSTER, needs) == "a"

@@ -15,6 +15,7 @@ from spawner_config.shares import Shares
 from spawner_config.swarm import spawner as swarm_spawner
 from spawner_config.swarm.home_volumes import SwarmVolumes
 from spawner_config.swarm.services import NodeNeeds
+from spawner_config.swarm.shared_home import SharedHome
 from spawner_config.swarm.spawner import FarandoleSwarmSpawner, set_place
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ class Swarm:
         self.state = "running"
         self.err = ""
         self.down: set[str] = set()
+        self.labels: dict[str, dict[str, str]] = {}
 
     @staticmethod
     def named(constraints: list[str]) -> str | None:
         return next((each.removeprefix("node.id==") for each in constraints if each.startswith("node.id==")), None)
 
-    def create_volume(self, name: str, *, labels: dict[str, str]) -> dict[str, Any]:
+    def create_volume(self, name: str, *, labels: dict[str, str], **_: Any) -> dict[str, Any]:
         return {"Name": name, "Labels": self.volumes.setdefault(name, labels)}
 
     async def ask(self, method: str, *args: Any, **options: Any) -> Any:
@@ -56,7 +58,7 @@ class Swarm:
         return [
             {
                 "ID": key,
-                "Spec": {"Availability": "active"},
+                "Spec": {"Availability": "active", "Labels": self.labels.get(key, {})},
                 "Status": {"State": "down" if key in self.down else "ready"},
                 "Description": {"Hostname": f"pc-{key[-1]}", "Resources": {}},
             }
@@ -176,6 +178,28 @@ async def test_a_worker_starts_on_another_node_if_the_chosen_one_has_no_room(eng
     assert first["template"]["Placement"]["Constraints"] == ["node.id==node-a"]
     assert second["template"]["Placement"]["Constraints"] == []
     assert "farandole.node" not in second["labels"]
+
+
+async def test_servers_prefer_the_node_that_has_the_data_set_of_their_profile(engine: Swarm) -> None:
+    engine.labels["node-b"] = {"farandole.data.digits-v2": "yes"}
+    needs = NodeNeeds(data=("farandole.data.digits-v2",))
+    for server in ("main-w0", "main-w1"):
+        await start(spawner_of(engine, server, needs=needs))
+    shared_homes = spawner_of(engine, "", needs=needs)
+    shared_homes.shared_volumes._folder = SharedHome(path="/mnt/homes")
+    shared_homes.shared_volumes._made.add("farandole-home-ada")
+    await start(shared_homes)
+    await start(spawner_of(engine, "lab", needs=needs))
+    nodes = [made["template"]["Placement"]["Constraints"] for made in engine.made]
+    # Without shared homes, a notebook server stays where the home is.
+    assert nodes == [["node.id==node-b"]] * 3 + [["node.id==node-hub"]]
+
+
+async def test_a_server_starts_without_its_data_set_if_no_node_with_it_has_room(engine: Swarm) -> None:
+    engine.labels["node-b"] = {"farandole.data.digits-v2": "yes"}
+    engine.fits = lambda constraints: None if engine.named(constraints) == "node-b" else "node-a"
+    await start(spawner_of(engine, needs=NodeNeeds(data=("farandole.data.digits-v2",))))
+    assert [made["template"]["Placement"]["Constraints"] for made in engine.made] == [["node.id==node-b"], []]
 
 
 async def test_an_unschedulable_server_fails_soon_with_the_swarms_reason(engine: Swarm) -> None:

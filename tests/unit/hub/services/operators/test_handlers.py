@@ -15,10 +15,17 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, HTTPError
 
 from hub.services.operators.client import HubClient, HubRefusedError
-from hub.services.operators.handlers import MessageHandler, MetricsHandler, StopHandler, UsageHandler
+from hub.services.operators.handlers import (
+    MOST_PROBLEMS,
+    MessageHandler,
+    MetricsHandler,
+    StopHandler,
+    UsageHandler,
+)
 from hub.services.operators.office import MOST_OUTCOMES, Office, Outcomes
 from spawner_config.operators.notices import Notices
 from spawner_config.operators.site import Site, Size
+from spawner_config.snapshots.record import MirrorRecord, record_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,7 +106,7 @@ async def service(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     office = Office(
         client=cast("HubClient", hub),
         site=Site(state=tmp_path, profiles={"cpu": size}, limits={}, local=False, danger="Beware."),
-        template=Template("{{ danger }} {{ outcome }}"),
+        template=Template("{{ danger }} {{ outcome }}{{ mirror | join(' ') }}"),
         origin="",
         notices=hub.notices,
     )
@@ -189,6 +196,12 @@ async def test_a_page_shows_the_danger_and_only_the_outcome_of_its_own_action(hu
     assert first == "Beware. Stopped servers of ada: main-w0."
     assert second == "Beware. Stopped servers of ada: notebook."
     assert (await ask(f"{service}{places[0]}")).body == b"Beware. "
+
+
+async def test_a_page_shows_the_first_problems_of_the_mirror(service: str, tmp_path: Path) -> None:
+    record_path(tmp_path).parent.mkdir(parents=True)
+    MirrorRecord(place="/mnt", problems=[f"{number}." for number in range(MOST_PROBLEMS + 1)]).write(tmp_path)
+    assert (await ask(f"{service}/")).body == b"Beware. 0. 1. 2. 3. 4."
 
 
 def test_an_outcome_belongs_to_its_operator_and_old_ones_are_forgotten() -> None:

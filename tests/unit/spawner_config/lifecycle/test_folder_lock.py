@@ -1,4 +1,4 @@
-"""Tests for the lock on the folder of a NATS server."""
+"""Tests for the lock on a folder that only one process may use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.process import wait_until
+from spawner_config.lifecycle import folder_lock
+from spawner_config.lifecycle.folder_lock import LOCK, InUseError, end_holder, lock_folder
 from spawner_config.settings import ROOT
-from spawner_config.streams import folder_lock
-from spawner_config.streams.folder_lock import LOCK, InUseError, end_holder, lock_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOLD = """
 import os, signal, sys
 from pathlib import Path
-from spawner_config.streams.folder_lock import lock_folder
+from spawner_config.lifecycle.folder_lock import lock_folder
 if sys.argv[2] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 lock_folder(Path(sys.argv[1]))
@@ -40,7 +40,7 @@ def holder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subproces
 
 
 def test_a_folder_has_one_server(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with pytest.raises(InUseError, match=f"Another NATS server uses the folder {tmp_path}"):
+    with pytest.raises(InUseError, match=f"Another process uses the folder {tmp_path}"):
         lock_folder(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A lock on the folder of a NATS server, since two servers with the same folder would destroy its streams."""
+"""A lock on a folder that only one process may use, such as a NATS server, which a killed hub may have left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lock_folder(folder: Path) -> None:
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _try(handle):
         os.close(handle)
-        raise InUseError(f"Another NATS server uses the folder {folder}. Stop it, or choose another folder.")
+        raise InUseError(f"Another process uses the folder {folder}. Stop it, or choose another folder.")
     os.ftruncate(handle, 0)
     os.write(handle, str(os.getpid()).encode())
     # The program that this process becomes inherits the lock with the handle.

@@ -1,0 +1,82 @@
+"""Restores a file or folder of a snapshot. Nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePath
+
+from farandole.exceptions import SnapshotError, UsageError
+from farandole.reading import printable, reason
+from farandole.snapshots.choice import escaped
+from farandole.snapshots.model import Snapshot
+from farandole.snapshots.place import beside, check_room, partial_folder, put
+from farandole.snapshots.records import size_of
+from farandole.snapshots.restic import Restic
+from farandole.times import time_text
+
+FILES = PurePath("files")
+
+
+def restore(
+    restic: Restic, snapshot: Snapshot, home: Path, relative: PurePath, to: Path | None, *, keep_both: bool
+) -> Path:
+    """Restore a path of the home where it was, or into the folder ``to``. If it exists, it may be put beside it.
+
+    Raises:
+        UsageError: the snapshot does not have the path, or the target exists.
+        SnapshotError: it could not be restored. Nothing is left of it.
+    """
+    place = home / relative
+    target = _free(place if to is None else to / place.name, snapshot, keep_both=keep_both)
+    size = _size(restic, snapshot, relative)
+    try:
+        check_room(target, size)
+        if to is not None:
+            to.mkdir(parents=True, exist_ok=True)
+        with partial_folder(target) as partial:
+            words = ["--target", str(partial / FILES), "--include", escaped(inside(relative))]
+            with restic.running("restore", "--no-lock", *words, "--", snapshot.id) as output:
+                output.stdout.read()
+            put(partial, FILES / relative, target)
+    except FileExistsError as exc:
+        raise _exists(target) from exc
+    except OSError as exc:
+        raise SnapshotError(f"{shown(relative)} cannot be restored to {shown(target)}: {reason(exc)}.") from exc
+    return target
+
+
+def inside(relative: PurePath) -> str:
+    """Return a path of the home as it is in snapshots."""
+    return f"/{relative}" if relative.name else "/"
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path as text for a message. Names may be in another encoding."""
+    return repr(printable(os.fsencode(path).decode(errors="replace")))
+
+
+def _free(target: Path, snapshot: Snapshot, *, keep_both: bool) -> Path:
+    """Return the target, or a name beside it if it exists and both are to be kept."""
+    if os.path.lexists(target) and keep_both:
+        target = beside(target, snapshot.time)
+    if os.path.lexists(target):
+        raise _exists(target)
+    return target
+
+
+def _exists(target: Path) -> UsageError:
+    return UsageError(
+        f"{shown(target)} exists, and would be overwritten. Restore with `--keep-both` under a name with the time of "
+        "the snapshot, or with `--to DIR` into another folder."
+    )
+
+
+def _size(restic: Restic, snapshot: Snapshot, relative: PurePath) -> int:
+    """Return how many bytes a file or folder of a snapshot needs. Raises UsageError if it is not there."""
+    size = size_of(restic, snapshot, inside(relative))
+    if size is None:
+        raise UsageError(
+            f"{shown(relative)} is not in the snapshot {snapshot.short_id} of {time_text(snapshot.time)}; "
+            "`%snapshot list PATH` lists the snapshots that have a path"
+        )
+    return size

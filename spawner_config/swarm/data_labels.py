@@ -1,0 +1,58 @@
+"""Labels of a swarm's nodes for the versions of data sets that they have. Profiles that name a version prefer them.
+
+The hub sets those of its own machine. A manager of a swarm does not know the volumes of other machines, so the
+administrator sets theirs: ``docker node update --label-add farandole.data.imagenet-v2=yes NODE``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from docker.errors import NotFound
+from farandole.datasets.versions.names import DataVersion, parse_version
+from tornado.log import app_log
+
+from spawner_config.containers.networks import ENGINE_ERRORS, reason
+from spawner_config.labels import DATA_LABELS, HAS_DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import docker
+
+    from spawner_config.shares import Shares
+
+
+def label_of(version: DataVersion) -> str:
+    """Return the key of the label of nodes that have a version."""
+    return f"{DATA_LABELS}{version.volume}"
+
+
+def labels_of(volumes: Collection[str] | None) -> tuple[str, ...]:
+    """Return the keys for those of a profile's volumes that are versions. A profile that names none prefers no node."""
+    return tuple(label_of(parse_version(name)) for name in volumes or () if "@" in name)
+
+
+def label_node(client: docker.APIClient, node: str, shares: Shares) -> None:
+    """Label the hub's own node for the versions that it has. If this fails, the hub starts without."""
+    versions = [parse_version(data.version) for data in shares.data if data.version]
+    if not versions:
+        return
+    try:
+        has = {label_of(version) for version in versions if _is_here(client, version)}
+        lacks = {label_of(version) for version in versions} - has
+        [found] = [each for each in client.nodes() if each["ID"] == node]
+        labels = found["Spec"].get("Labels") or {}
+        wanted = {key: value for key, value in labels.items() if key not in lacks} | dict.fromkeys(has, HAS_DATA)
+        if wanted != labels:
+            client.update_node(node, found["Version"]["Index"], {**found["Spec"], "Labels": wanted})
+    except ENGINE_ERRORS as exc:
+        app_log.warning("The hub's node is not labelled with its data sets: %s", reason(exc))
+
+
+def _is_here(client: docker.APIClient, version: DataVersion) -> bool:
+    """Return whether a version is on the disk of the hub's machine. A network share is on no machine in particular."""
+    try:
+        return not client.inspect_volume(version.volume).get("Options")
+    except NotFound:
+        return False

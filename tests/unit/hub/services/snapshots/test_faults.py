@@ -1,0 +1,185 @@
+"""Tests for snapshots when something fails: kills, limits, a full disk, no hub, no restic."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.services.snapshots.repository import BLOCK, MOST_UPLOADS, BusyError, FullError, Repository
+from hub.services.snapshots.upload import RESERVE, Upload
+from tests.clients.snapshots import ADA, PREFIX, Client, Service, as_hub, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAME = "0" * 64
+
+
+def make_home(folder: Path, size: int) -> Path:
+    folder.mkdir()
+    for number in range(8):
+        (folder / f"{number}.bin").write_bytes(os.urandom(size // 8))
+    return folder
+
+
+@pytest.fixture
+def limit() -> str:
+    """The disk space of a user's snapshots."""
+    return "4M"
+
+
+@pytest.fixture
+def own_service(hub_url: str, tmp_path: Path, limit: str) -> Iterator[Service]:
+    """A service for one test, which may kill it."""
+    state = tmp_path / "state"
+    state.mkdir()
+    running = Service(state, hub_url, FARANDOLE_SNAPSHOTS_BYTES=limit)
+    yield running
+    running.kill()
+
+
+def test_a_service_killed_in_the_middle_of_an_upload_leaves_nothing(own_service: Service) -> None:
+    own_service.open()
+    before = state_of(own_service.folder())
+    connection = own_service.start_upload(os.urandom(1 << 20), 1 << 19)
+    own_service.wait_for_parts(1)
+    own_service.kill()
+    connection.close()
+    own_service.start()
+    own_service.wait_for_parts(0)
+    assert state_of(own_service.folder()) == before
+    assert "no errors were found" in as_hub(own_service, "check")
+
+
+@pytest.mark.parametrize("limit", ["1G"])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.release, pytest.mark.timeout(3600)])])
+def test_a_service_killed_during_backups_keeps_all_that_was_complete(
+    own_service: Service, tmp_path: Path, kills: int
+) -> None:
+    client = Client(own_service.open(), "ada", ADA, tmp_path / "client")
+    good = make_home(tmp_path / "good", 1 << 19)
+    client("backup", str(good))
+    choice = random.Random(24)
+    for number in range(kills):
+        home = make_home(tmp_path / str(number), 1 << 19)
+        process = subprocess.Popen(
+            client.command("backup", str(home)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        time.sleep(choice.uniform(0.3, 1.5))
+        own_service.kill()
+        process.kill()
+        process.communicate(timeout=30)
+        own_service.start()
+        # The port is another one.
+        client = Client(own_service.open(), "ada", ADA, tmp_path / f"client-{number}")
+        assert "no errors were found" in as_hub(own_service, "--no-lock", "check", "--read-data")
+    first = json.loads(client("snapshots", "--json"))[0]
+    client("restore", first["id"], "--target", str(tmp_path / "back"))
+    assert state_of(tmp_path / "back" / good.relative_to("/")) == state_of(good)
+
+
+def test_a_full_repository_refuses_files_and_stays_readable(own_service: Service, tmp_path: Path) -> None:
+    opened = own_service.open()
+    client = Client(opened, "ada", ADA, tmp_path / "client")
+    good = make_home(tmp_path / "good", 1 << 20)
+    client("backup", str(good))
+    large = make_home(tmp_path / "large", 40 << 20)
+    process = subprocess.Popen(client.command("backup", str(large)), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert "507 Your snapshots take" in line
+    assert "FARANDOLE_SNAPSHOTS_BYTES" in line
+    found = own_service.open()
+    assert found["bytes"] <= found["limit"] == 4 << 20
+    client("restore", "latest", "--target", str(tmp_path / "back"))
+    assert state_of(tmp_path / "back" / good.relative_to("/")) == state_of(good)
+    assert own_service.names("locks") == []
+    # A new service counts the same.
+    own_service.kill()
+    own_service.start()
+    assert own_service.open()["bytes"] == found["bytes"]
+
+
+def test_a_hub_that_does_not_answer_gives_503(tmp_path: Path) -> None:
+    away = Service(tmp_path, "http://127.0.0.1:9")
+    try:
+        status, content, _ = away.ask("POST", f"{PREFIX}open", body=b"")
+    finally:
+        away.kill()
+    assert status == 503
+    assert "try again in a minute" in json.loads(content)["message"]
+
+
+def test_without_restic_no_repository_is_left_half_made(hub_url: str, tmp_path: Path) -> None:
+    lame = Service(tmp_path, hub_url, PATH=str(tmp_path))
+    try:
+        status, content, _ = lame.ask("POST", f"{PREFIX}open", body=b"")
+        assert status == 500
+        assert "ask the administrator" in json.loads(content)["message"]
+        assert lame.ask("GET", f"{PREFIX}repositories/ada/config")[0] == 404
+        lame.wait_for_parts(0)
+    finally:
+        lame.kill()
+
+
+def test_a_second_service_does_not_use_the_same_folder(own_service: Service, hub_url: str) -> None:
+    with pytest.raises(AssertionError, match="the service has ended"):
+        Service(own_service.state, hub_url)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """An empty repository with room for ten blocks."""
+    (tmp_path / "data" / "00").mkdir(parents=True)
+    return Repository(tmp_path, 10 * BLOCK)
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing(repository: Repository, tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    upload = Upload(repository, "data", NAME, 10 * BLOCK, parts)
+    assert repository.used == 10 * BLOCK
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, upload._file.fileno())
+    os.close(full)
+    with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
+        upload.write(bytes(1 << 16))
+    upload.close()
+    assert repository.used == 0
+    assert list(parts.iterdir()) == []
+
+
+def test_snapshots_leave_room_on_the_disk_for_the_hub(tmp_path: Path) -> None:
+    roomy = Repository(tmp_path, 1 << 60)
+    size = shutil.disk_usage(tmp_path).free - RESERVE // 2
+    with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
+        Upload(roomy, "data", NAME, size, tmp_path)
+    assert roomy.used == 0
+    Upload(roomy, "locks", NAME, 1, tmp_path).close()
+
+
+def test_bytes_are_counted_while_files_arrive(repository: Repository) -> None:
+    taken = [repository.begin("data", 1) for _ in range(10)]
+    assert repository.used == 10 * BLOCK
+    with pytest.raises(FullError, match=f"take {10 * BLOCK} of {10 * BLOCK} bytes, and 1 more do not fit"):
+        repository.begin("data", 1)
+    repository.end(taken[0], kept=False)
+    assert repository.begin("data", BLOCK) == BLOCK
+
+
+def test_the_number_of_files_that_arrive_is_limited(repository: Repository) -> None:
+    for _ in range(MOST_UPLOADS):
+        repository.begin("data", 0)
+    with pytest.raises(BusyError, match="Send fewer"):
+        repository.begin("data", 0)

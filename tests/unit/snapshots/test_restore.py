@@ -1,0 +1,116 @@
+"""Tests for `Snapshots.restore` with the real restic: nothing is overwritten, and files are as they were."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+import pytest
+from farandole.exceptions import SnapshotError, UsageError
+from farandole.snapshots.place import beside, check_room
+
+from tests.homes import facts
+
+
+def restore(site, path, to, **options):
+    return site.snapshots.restore(site.home / path, to=to, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("two\nlines", "newline"),
+        (os.fsdecode(b"latin-\xe9"), "latin"),
+        ("a*[b]?\\c", "wildcards"),
+    ],
+    ids=["newline", "not-utf-8", "wildcards"],
+)
+def test_a_file_with_a_strange_name_is_restored_alone(strange, tmp_path, name, content):
+    assert restore(strange, f"data/{name}", tmp_path) == tmp_path / name
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == content
+
+
+def test_a_folder_is_restored_as_it_was(strange, tmp_path):
+    found, data = restore(strange, "data", tmp_path), strange.home / "data"
+    assert facts(found) == facts(data)
+    assert {each.name for each in found.iterdir()} == {each.name for each in data.iterdir()} - {"socket"}
+    assert (found / "plain.txt").samefile(found / "hard.txt")
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_sparse_file_has_holes_and_its_time(strange, tmp_path):
+    found, original = restore(strange, "data/sparse", tmp_path), strange.home / "data" / "sparse"
+    assert found.stat().st_size == 8 * 2**20
+    assert found.stat().st_blocks * 512 < 2**20
+    assert found.stat().st_mtime == original.stat().st_mtime
+    assert found.read_bytes() == original.read_bytes()
+
+
+def test_a_link_is_restored_as_a_link(strange, tmp_path):
+    assert str(restore(strange, "data/link", tmp_path).readlink()) == "plain.txt"
+
+
+def test_the_whole_home_goes_into_another_folder(strange, tmp_path):
+    with pytest.raises(UsageError, match="would be overwritten"):
+        strange.snapshots.restore(strange.home)
+    assert strange.snapshots.restore(strange.home, to=tmp_path / "old") == tmp_path / "old" / "home"
+    assert (tmp_path / "old" / "home" / "data" / "plain.txt").read_text() == "first"
+
+
+def test_only_the_user_can_enter_folders_that_are_created_again(site):
+    private = site.home / "private"
+    (private / "keys").mkdir(parents=True)
+    (private / "keys" / "id").write_text("secret")
+    (private / "other").write_text("x")
+    site.snapshots.take()
+    shutil.rmtree(private)
+    assert site.snapshots.restore(private / "keys" / "id") == private / "keys" / "id"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert (private / "keys" / "id").read_text() == "secret"
+    assert not (private / "other").exists()
+    assert [each.name for each in site.home.iterdir()] == ["private"]
+
+
+def test_a_newer_file_is_kept(site):
+    path = site.home / "clicks.csv"
+    path.write_text("old")
+    taken = site.snapshots.take()
+    path.write_text("new")
+    with pytest.raises(UsageError, match=r"clicks\.csv' exists, and would be overwritten.*`--keep-both`.*`--to DIR`"):
+        site.snapshots.restore(path)
+    assert path.read_text() == "new"
+    found = site.snapshots.restore(path, keep_both=True)
+    assert found == beside(path, taken.time)
+    assert (found.read_text(), path.read_text()) == ("old", "new")
+    with pytest.raises(UsageError, match="exists, and would be overwritten"):
+        site.snapshots.restore(path, keep_both=True)
+
+
+def test_the_name_beside_a_file_has_the_time(tmp_path, monkeypatch):
+    assert beside(tmp_path / "clicks.csv", 1_600_000_000).name.startswith("clicks.2020-09-1")
+    assert beside(tmp_path / "clicks.csv", 1_600_000_000).suffix == ".csv"
+
+
+def test_a_path_that_the_snapshot_does_not_have_is_refused(strange, tmp_path):
+    with pytest.raises(UsageError, match=r"'nope' is not in the snapshot [0-9a-f]{8} of .*`%snapshot list PATH`"):
+        restore(strange, "nope", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "..", "", "nul\0"])
+def test_a_path_that_is_not_in_the_home_is_refused(strange, tmp_path, path):
+    with pytest.raises(UsageError, match="is not in your home|is not a path"):
+        strange.snapshots.restore(path, to=tmp_path)
+
+
+def test_a_disk_without_room_is_not_filled(tmp_path):
+    with pytest.raises(SnapshotError, match=r"old/data' needs .* GiB, and there is room for .*`--to`"):
+        check_room(tmp_path / "old" / "data", 2**60)
+
+
+def test_a_target_that_is_no_folder_is_refused(strange, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="exists"):
+        restore(strange, "data/plain.txt", tmp_path / "file")

@@ -166,4 +166,4 @@ def test_a_notebook_server_takes_snapshots_by_itself(tmp_path: Path, monkeypatch
         assert f"{TAKEN}{first.short_id}" in log.read_text()
         assert f"{TAKEN}{second.short_id}" in log.read_text()
         assert (first.message, second.message) == ("", "")
-        assert [one.id for one in snapshots(hub, USER, home).list(home / "notes.txt")] == [second.id]
+        assert [one.short_id for one in snapshots(hub, USER, home).list(home / "notes.txt")] == [second.short_id]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -10,9 +11,14 @@ from urllib.parse import quote, unquote
 from farandole.exceptions import UsageError
 from farandole.times import parsed_time
 
-TAG = "message="
+MESSAGE = "message="
 """The beginning of the tag with the user's message. Automatic snapshots have none."""
+TIME = "time="
+"""The beginning of the tag with the time in seconds since the epoch.
+
+restic records its own time and does not print it, and reading it from the repository would take half a second."""
 MOST_CHARACTERS = 200
+NUMBER = re.compile(r"\d{1,11}\.\d{6}")
 SHORT = 8
 """The number of characters of an id that is shown."""
 
@@ -22,7 +28,7 @@ class Snapshot:
     """A snapshot of the home.
 
     Attributes:
-        id: the id that restic gave it, with 64 characters.
+        id: the id that restic gave it, with 64 characters. restic prints the first 8 for a new snapshot.
         time: when it was taken, in seconds since the epoch.
         message: the user's message, or an empty string.
     """
@@ -86,8 +92,22 @@ class Change:
 
 def parse_snapshot(record: Mapping[str, Any]) -> Snapshot:
     """Return a snapshot from restic's record of it."""
-    tags = [tag.removeprefix(TAG) for tag in record.get("tags") or () if tag.startswith(TAG)]
-    return Snapshot(id=record["id"], time=seconds(record["time"]), message=unquote("".join(tags[:1])))
+    tags = record.get("tags") or ()
+    return Snapshot(
+        id=record["id"],
+        time=_number(_tagged(tags, TIME)) or seconds(record["time"]),
+        message=unquote(_tagged(tags, MESSAGE)),
+    )
+
+
+def _tagged(tags: Sequence[str], beginning: str) -> str:
+    """Return the rest of the first tag with this beginning, or an empty string."""
+    return next((tag.removeprefix(beginning) for tag in tags if tag.startswith(beginning)), "")
+
+
+def _number(text: str) -> float | None:
+    """Return a positive number of seconds, or None if the text is not one."""
+    return float(text) if NUMBER.fullmatch(text) else None
 
 
 def seconds(text: str) -> float:
@@ -95,11 +115,12 @@ def seconds(text: str) -> float:
     return parsed_time(text) or 0.0
 
 
-def tag_of(message: str) -> str:
-    """Return the tag for a message. Raises UsageError if the message is too long.
+def tags_of(message: str, moment: float) -> list[str]:
+    """Return the tags for a message and a time. Raises UsageError if the message is too long.
 
     restic separates tags with commas, and removes spaces around them.
     """
     if len(message) > MOST_CHARACTERS:
         raise UsageError(f"the message has {len(message)} characters; use at most {MOST_CHARACTERS}")
-    return TAG + quote(message, safe="", errors="replace")
+    tags = [MESSAGE + quote(message, safe="", errors="replace")] if message else []
+    return [f"{TIME}{moment:.6f}", *tags]

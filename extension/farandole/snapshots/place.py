@@ -35,9 +35,13 @@ def existing_folder(target: Path) -> Path:
     return next(parent for parent in target.parents if os.path.lexists(parent))
 
 
-def check_room(target: Path, size: int) -> None:
-    """Raise `SnapshotError` if the disk has no room for a number of bytes, before its other users notice it."""
-    free = shutil.disk_usage(existing_folder(target)).free
+def room(target: Path) -> int:
+    """Return the free bytes of the disk of ``target``."""
+    return shutil.disk_usage(existing_folder(target)).free
+
+
+def check_room(target: Path, size: int, free: int) -> None:
+    """Raise `SnapshotError` if a number of bytes needs more than the free ones."""
     if size > free:
         raise SnapshotError(
             f"{str(target)!r} needs {size_text(size)}, and there is room for {size_text(free)}. Remove files that you "

@@ -41,15 +41,10 @@ def versions(restic: Restic, snapshots: Sequence[Snapshot], pattern: str) -> lis
     return [_version(snapshot, nodes[snapshot.id]) for snapshot in snapshots if snapshot.id in nodes]
 
 
-def size_of(restic: Restic, snapshot: Snapshot, inside: str) -> int | None:
-    """Return how many bytes the files at a path of a snapshot have, or None if the snapshot does not have the path."""
-    sizes: list[int] = []
+def size_of(restic: Restic, snapshot: Snapshot, inside: str) -> int:
+    """Return how many bytes the files at a path of a snapshot have."""
     with restic.running("ls", "--no-lock", "--recursive", "--", snapshot.id, inside) as output:
-        for line in output.stdout:
-            node = json.loads(line)
-            if node["struct_type"] == "node":
-                sizes.append(node.get("size", 0))
-    return sum(sizes) if sizes else None
+        return sum(json.loads(line).get("size", 0) for line in output.stdout)
 
 
 def _version(snapshot: Snapshot, node: dict[str, Any]) -> Version:

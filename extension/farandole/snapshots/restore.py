@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import select
 from pathlib import Path, PurePath
+from typing import IO
 
 from farandole.exceptions import SnapshotError, UsageError
 from farandole.reading import printable, reason
 from farandole.snapshots.choice import escaped
 from farandole.snapshots.model import Snapshot
-from farandole.snapshots.place import beside, check_room, partial_folder, put
+from farandole.snapshots.place import beside, check_room, partial_folder, put, room
 from farandole.snapshots.records import size_of
 from farandole.snapshots.restic import Restic
 from farandole.times import time_text
 
 FILES = PurePath("files")
+QUICK_SECONDS = 1.5
+"""How long restic restores before the size of the path is compared with the free space.
+
+Asking for the size takes longer than restoring a small file."""
 
 
 def restore(
@@ -28,15 +34,19 @@ def restore(
     """
     place = home / relative
     target = _free(place if to is None else to / place.name, snapshot, keep_both=keep_both)
-    size = _size(restic, snapshot, relative)
     try:
-        check_room(target, size)
         if to is not None:
             to.mkdir(parents=True, exist_ok=True)
         with partial_folder(target) as partial:
             words = ["--target", str(partial / FILES), "--include", escaped(inside(relative))]
-            with restic.running("restore", "--no-lock", *words, "--", snapshot.id) as output:
+            free = room(target)
+            # Without --quiet, restic would print a line at the beginning.
+            with restic.running("restore", "--quiet", "--no-lock", *words, "--", snapshot.id) as output:
+                if not _has_ended(output.stdout, QUICK_SECONDS):
+                    check_room(target, size_of(restic, snapshot, inside(relative)), free)
                 output.stdout.read()
+            if not os.path.lexists(partial / FILES / relative):
+                raise _missing(snapshot, relative)
             put(partial, FILES / relative, target)
     except FileExistsError as exc:
         raise _exists(target) from exc
@@ -71,12 +81,14 @@ def _exists(target: Path) -> UsageError:
     )
 
 
-def _size(restic: Restic, snapshot: Snapshot, relative: PurePath) -> int:
-    """Return how many bytes a file or folder of a snapshot needs. Raises UsageError if it is not there."""
-    size = size_of(restic, snapshot, inside(relative))
-    if size is None:
-        raise UsageError(
-            f"{shown(relative)} is not in the snapshot {snapshot.short_id} of {time_text(snapshot.time)}; "
-            "`%snapshot list PATH` lists the snapshots that have a path"
-        )
-    return size
+def _has_ended(output: IO[bytes], seconds: float) -> bool:
+    """Return whether a program that prints nothing ends within this time."""
+    readable, _, _ = select.select([output], [], [], seconds)
+    return bool(readable)
+
+
+def _missing(snapshot: Snapshot, relative: PurePath) -> UsageError:
+    return UsageError(
+        f"{shown(relative)} is not in the snapshot {snapshot.short_id} of {time_text(snapshot.time)}; "
+        "`%snapshot list PATH` lists the snapshots that have a path"
+    )

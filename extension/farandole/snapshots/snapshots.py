@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
@@ -12,7 +13,7 @@ from typing import overload
 from farandole.exceptions import UsageError
 from farandole.snapshots.choice import Choice, escaped, read_choice
 from farandole.snapshots.connection import Repository, open_repository
-from farandole.snapshots.model import Change, Snapshot, TakenSnapshot, Version, parse_snapshot, tag_of
+from farandole.snapshots.model import Change, Snapshot, TakenSnapshot, Version, tags_of
 from farandole.snapshots.moments import LATEST, snapshot_at
 from farandole.snapshots.records import all_snapshots, summary, unread, versions
 from farandole.snapshots.restic import HOST, Output, Restic
@@ -53,14 +54,14 @@ class Snapshots:
             UsageError: the message, or the file ``snapshots.toml``, is not valid.
             SnapshotError: the snapshot could not be taken. Earlier snapshots stay as they are.
         """
-        tags = ["--tag", tag_of(message)] if message else []
+        tags = tags_of(message, moment := time.time())
         choice = read_choice(self._home)
-        restic = self._restic()
-        with self._backup(restic, choice, *tags) as output:
+        with self._backup(self._restic(), choice, *(f"--tag={tag}" for tag in tags)) as output:
             done = summary(output.stdout)
-        [[found]] = restic.records("snapshots", "--no-lock", done["snapshot_id"])
         return TakenSnapshot(
-            **vars(parse_snapshot(found)),
+            id=done["snapshot_id"],
+            time=moment,
+            message=message,
             files=done["total_files_processed"],
             size=done["total_bytes_processed"],
             added=done["data_added"],

@@ -33,7 +33,7 @@ def test_strange_names_are_listed(strange):
     [taken] = strange.snapshots.list()
     names = {one.name for one in strange.contents.folder(taken, PurePath("data"))}
     assert {"two\nlines", "a*[b]?\\c", "latin-\N{REPLACEMENT CHARACTER}", "pipe"} <= names
-    assert [one.name for one in strange.contents.folder(taken, PurePath("locked"))] == ["secret"]
+    assert [one.name for one in strange.contents.folder(taken, PurePath("data/locked"))] == ["secret"]
 
 
 def test_changes_between_two_snapshots_are_counted(site):

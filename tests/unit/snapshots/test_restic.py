@@ -135,7 +135,7 @@ def test_while_the_hub_removes_snapshots_others_can_be_read(site):
             wait_for(lambda: locks(site.repository))
             with pytest.raises(SnapshotError, match=r"is locked, because the hub removes old snapshots.*Try again"):
                 site.snapshots.take()
-            assert [one.id for one in site.snapshots.list()] == [taken.id]
+            assert [one.short_id for one in site.snapshots.list()] == [taken.short_id]
         finally:
             pruning.kill()
 

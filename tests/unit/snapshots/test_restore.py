@@ -8,7 +8,7 @@ import stat
 
 import pytest
 from farandole.exceptions import SnapshotError, UsageError
-from farandole.snapshots.place import beside, check_room
+from farandole.snapshots.place import beside
 
 from tests.homes import facts
 
@@ -105,9 +105,14 @@ def test_a_path_that_is_not_in_the_home_is_refused(strange, tmp_path, path):
         strange.snapshots.restore(path, to=tmp_path)
 
 
-def test_a_disk_without_room_is_not_filled(tmp_path):
-    with pytest.raises(SnapshotError, match=r"old/data' needs .* GiB, and there is room for .*`--to`"):
-        check_room(tmp_path / "old" / "data", 2**60)
+def test_a_restore_that_the_disk_has_no_room_for_is_stopped(strange, tmp_path, monkeypatch):
+    monkeypatch.setattr("farandole.snapshots.restore.QUICK_SECONDS", 0)
+    monkeypatch.setattr("farandole.snapshots.restore.room", lambda target: 5)
+    with pytest.raises(SnapshotError, match=r"data' needs 8 MiB, and there is room for 5 B.*`--to`"):
+        restore(strange, "data", tmp_path / "old")
+    assert list((tmp_path / "old").iterdir()) == []
+    monkeypatch.undo()
+    assert restore(strange, "data", tmp_path / "old").is_dir()
 
 
 def test_a_target_that_is_no_folder_is_refused(strange, tmp_path):

@@ -24,13 +24,19 @@ def test_snapshots_are_taken_listed_and_compared(site):
     assert 0 < second.added < 10_000
     assert "~/.cache" in first.left_out
     listed = site.snapshots.list()
-    assert [one.id for one in listed] == [first.id, second.id]
+    assert [one.short_id for one in listed] == [first.short_id, second.short_id]
     assert [one.message for one in listed] == ["before, cleaning: 100 % \N{SNOWMAN}", ""]
     versions = site.snapshots.list(data / "clicks.csv")
-    assert [(one.id, one.kind, one.size) for one in versions] == [(first.id, "file", 3), (second.id, "file", 8)]
+    assert [(one.short_id, one.kind, one.size) for one in versions] == [
+        (first.short_id, "file", 3),
+        (second.short_id, "file", 8),
+    ]
     assert versions[1].modified == pytest.approx((data / "clicks.csv").stat().st_mtime, abs=1e-3)
-    assert [one.id for one in site.snapshots.list(data / "old.csv")] == [first.id]
-    assert [(one.id, one.kind) for one in site.snapshots.list(data)] == [(first.id, "dir"), (second.id, "dir")]
+    assert [one.short_id for one in site.snapshots.list(data / "old.csv")] == [first.short_id]
+    assert [(one.short_id, one.kind) for one in site.snapshots.list(data)] == [
+        (first.short_id, "dir"),
+        (second.short_id, "dir"),
+    ]
     assert site.snapshots.list(site.home / "nope") == []
     changes = [
         Change(kind="M", path="data/clicks.csv"),

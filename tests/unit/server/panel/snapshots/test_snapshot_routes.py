@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import tempfile
 import threading
 import time
@@ -21,6 +20,7 @@ from farandole.snapshots.contents import SnapshotContents
 from farandole.snapshots.model import Snapshot
 
 from tests.panel import panel_server
+from tests.repositories import create_repository
 from tests.unit.server.panel.test_wire import misfit
 from tests.unit.snapshots.conftest import PASSWORD, make_site
 
@@ -29,8 +29,7 @@ from tests.unit.snapshots.conftest import PASSWORD, make_site
 def empty(tmp_path_factory):
     """A new repository, which tests copy, because creating one takes long."""
     folder = tmp_path_factory.mktemp("empty") / "repository"
-    environment = {**os.environ, "RESTIC_PASSWORD": PASSWORD}
-    subprocess.run(["restic", "init", "--quiet", "--repo", str(folder)], env=environment, check=True, timeout=60)
+    create_repository(folder, PASSWORD)
     return folder
 
 

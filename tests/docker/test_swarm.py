@@ -255,10 +255,10 @@ def test_servers_on_all_machines_reach_the_nats_server(swarm_stack: SwarmStack, 
     assert "READ secret" in ada.execute(CONNECT + PUBLISH + READ, deadline=CELL_SECONDS)
 
 
-@pytest.mark.release
-def test_servers_of_the_swarm_restore_files_from_snapshots(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
-    check_snapshots(swarm_stack, "ada", "grace")
-    swarm_stack.browser("grace").stop_notebook()
+def test_servers_of_the_swarm_restore_files_from_snapshots(swarm_stack: SwarmStack) -> None:
+    check_snapshots(swarm_stack, "grace", "hedy")
+    for user in ("grace", "hedy"):
+        swarm_stack.browser(user).stop_notebook()
 
 
 def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(

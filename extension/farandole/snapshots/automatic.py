@@ -31,7 +31,7 @@ def take_automatically(log: Logger, environ: Mapping[str, str] = os.environ) -> 
     """Take automatic snapshots until this process ends, if the hub says how often."""
     if minutes := environ.get(MINUTES):
         automatic = AutomaticSnapshots(Snapshots(background=True), Path.home(), 60 * float(minutes), log)
-        # The thread that starts restic must live as long as the process, because restic ends with the thread.
+        # The server does not wait for this thread when it ends, and restic ends with the thread.
         Thread(target=automatic.run, name="farandole-snapshots", daemon=True).start()
 
 

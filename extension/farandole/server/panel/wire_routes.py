@@ -236,7 +236,7 @@ class SnapshotEntry(TypedDict):
     """A file or folder in a folder of a snapshot.
 
     - ``now`` says how what is at its path in the home differs from it, by size and time of change. ``newer`` was
-      changed later. A folder that exists is the ``same``.
+      changed later. A folder that exists is the ``same``, and so is a file that is not ``restorable``.
     - ``restorable`` is false for a name that is not UTF-8, which a page cannot send.
     """
 

@@ -35,6 +35,11 @@ class _Handler(PanelHandler):
         """Return the query's offset and its limit, which is at least 1 and at most ``most``."""
         return max(0, self.number("offset", 0)), min(max(1, self.number("limit", default)), most)
 
+    def path_of(self, name: str) -> str:
+        """Return a path from the query. Tornado's method would replace control characters, which names may have."""
+        values = self.request.query_arguments.get(name, [b""])
+        return values[-1].decode(errors="surrogateescape")
+
 
 class SnapshotsHandler(_Handler):
     """``GET snapshots`` returns a page of the list of snapshots, and ``POST snapshots`` takes a snapshot."""
@@ -83,7 +88,7 @@ class FilesHandler(_Handler):
     @requires("read")
     async def get(self, snapshot: str) -> None:
         """Respond with the entries from the query's offset."""
-        path = home_path(self.get_query_argument("path", "", strip=False))
+        path = home_path(self.path_of("path"))
         offset, limit = self.page(ENTRIES, MOST_ENTRIES)
         reader = self.panel.snapshots
         found = await reader.folder(await reader.find(snapshot), path)
@@ -105,12 +110,12 @@ class VersionsHandler(_Handler):
     @requires("read")
     async def get(self) -> None:
         """Respond with the newest of these snapshots."""
-        file = self.get_query_argument("file", "", strip=False)
+        file = self.path_of("file")
         reader = self.panel.snapshots
         if file:
             path = await asyncio.to_thread(reader.snapshots.relative, self.place_of(file))
         else:
-            path = home_path(self.get_query_argument("path", "", strip=False))
+            path = home_path(self.path_of("path"))
         found = await reader.versions(path)
         place = reader.snapshots.home / path
         newest = await asyncio.to_thread(lambda: version_messages(place, found)[:MOST_VERSIONS])
@@ -141,7 +146,7 @@ class RestoreHandler(_Handler):
             raise RefusedError("exists", f"{_shown(home, target)} exists, and nothing is overwritten.")
 
         def work() -> Outcome:
-            found = reader.snapshots.restore(place, at=id_, to=folder, keep_both=keep_both)
+            found = reader.snapshots.restore_entry(path, id_, folder, keep_both=keep_both)
             return Outcome(path=_shown(home, found))
 
         self.answer(await jobs.message(jobs.start(work)), 202)

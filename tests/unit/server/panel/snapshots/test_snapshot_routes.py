@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import threading
 import time
 from urllib.parse import quote
@@ -20,27 +19,7 @@ from farandole.snapshots.contents import SnapshotContents
 from farandole.snapshots.model import Snapshot
 
 from tests.panel import panel_server
-from tests.repositories import create_repository
 from tests.unit.server.panel.test_wire import misfit
-from tests.unit.snapshots.conftest import PASSWORD, make_site
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory):
-    """A new repository, which tests copy, because creating one takes long."""
-    folder = tmp_path_factory.mktemp("empty") / "repository"
-    create_repository(folder, PASSWORD)
-    return folder
-
-
-@pytest.fixture
-def site(tmp_path, empty, monkeypatch):
-    """A home, which is also the root of the notebook server, and its repository."""
-    made = make_site(tmp_path, empty)
-    monkeypatch.setenv("HOME", str(made.home))
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "cache"))
-    return made
 
 
 @pytest.fixture
@@ -119,6 +98,21 @@ async def test_folders_are_listed_in_parts_and_compared_with_the_home(server, si
     for path in ("nope", "data/same"):
         refused = await server.ask("GET", f"snapshots/{taken['id']}/files?path={path}", 404)
         assert (refused["code"], path in refused["message"]) == ("unknown", True)
+
+
+async def test_names_with_control_characters_are_found(server, site):
+    (site.home / "two\nlines\x1b[D").mkdir()
+    (site.home / "two\nlines\x1b[D" / "a\x01b").write_text("one")
+    taken = await take(server)
+    query = quote("two\nlines\x1b[D")
+    folder = await server.ask("GET", f"snapshots/{taken['id']}/files?path={query}")
+    assert (folder["path"], [one["name"] for one in folder["entries"]]) == ("two\nlines\x1b[D", ["a\x01b"])
+    assert folder["entries"][0]["now"] == "same"
+    for name in ("path", "file"):
+        found = await server.ask("GET", f"snapshots/versions?{name}={query}/a%01b")
+        assert [one["id"] for one in found["versions"]] == [taken["id"]]
+    refused = await server.ask("GET", f"snapshots/{taken['id']}/files?path=%e9", 400)
+    assert "not valid in UTF-8" in refused["message"]
 
 
 async def test_a_deleted_file_is_restored_and_an_existing_one_is_kept(server, site):

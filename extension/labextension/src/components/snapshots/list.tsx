@@ -11,6 +11,8 @@ import { Empty, Note } from "../parts";
 import { useChanges, useSnapshots } from "./useSnapshots";
 
 const MOST_CHARACTERS = 200;
+/** The number of snapshots that the server lists. */
+const MOST_SHOWN = 1000;
 
 interface Props {
   known: KnownSnapshots;
@@ -42,12 +44,15 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
         <Days snapshots={page.snapshots} {...{ known, previous, open }} />
       )}
       <div className="fd-row">
-        {more > 0 && (
-          <button type="button" aria-disabled={loading} onClick={loadOlder}>
+        {more > 0 && page.snapshots.length < MOST_SHOWN && (
+          <button type="button" aria-disabled={loading} onClick={() => !loading && loadOlder()}>
             {trans.__("Show older snapshots (%1)", more)}
           </button>
         )}
-        <button type="button" className="fd-small" aria-disabled={loading} onClick={() => void load()}>
+        {more > 0 && page.snapshots.length >= MOST_SHOWN && (
+          <p className="fd-muted">{trans.__("%1 older snapshots are not shown.", more)}</p>
+        )}
+        <button type="button" className="fd-small" aria-disabled={loading} onClick={() => !loading && void load()}>
           {loading ? trans.__("Loading…") : trans.__("Refresh")}
         </button>
       </div>
@@ -81,22 +86,23 @@ function TakeForm({ taking, taken }: TakeProps): JSX.Element {
   const [busy, setBusy] = useState(false);
   const [done, setDone] = useState<SnapshotJob | null>(null);
   const id = useId();
-  const follow = async (request: () => Promise<SnapshotJob>) => {
+  /** Wait for a snapshot. The message of one that another page takes is not the one in this form. */
+  const follow = async (request: () => Promise<SnapshotJob>, own: boolean) => {
     setBusy(true);
     setDone(null);
     const found = await model.attempt(request);
     setBusy(false);
     setDone(found);
-    if (found) setMessage("");
+    if (found && own) setMessage("");
     await taken();
   };
   useEffect(() => {
-    if (taking !== null && !busy) void follow(() => model.api.snapshotJob(taking));
+    if (taking !== null && !busy) void follow(() => model.api.snapshotJob(taking), false);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- only a job that begins or ends is followed
   }, [taking]);
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (!busy) void follow(() => model.api.takeSnapshot({ message }));
+    if (!busy) void follow(() => model.api.takeSnapshot({ message }), true);
   };
   return (
     <form className="fd-form" aria-label={trans.__("Take a snapshot")} onSubmit={submit}>
@@ -177,8 +183,10 @@ function Days({ snapshots, known, previous, open }: DaysProps): JSX.Element {
                     autoFocus={snapshot.id === focused}
                     onClick={() => open(snapshot.id)}
                   >
-                    <span className="fd-run-title">{snapshot.message || trans.__("automatic")}</span>
-                    <span>{timeOfDay(new Date(snapshot.time * 1000))}</span>
+                    {snapshot.message && <span className="fd-run-title">{snapshot.message}</span>}
+                    <span className={snapshot.message ? undefined : "fd-run-title"}>
+                      {timeOfDay(new Date(snapshot.time * 1000))}
+                    </span>
                     <span className="fd-run-facts">
                       <Changes changes={known.changes.get(snapshot.id)} />
                     </span>

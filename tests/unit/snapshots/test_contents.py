@@ -58,7 +58,7 @@ def test_a_folder_that_was_moved_and_replaced_by_a_link_is_found_as_it_was(site,
     (site.home / "data").rename(tmp_path / "large disk")
     (site.home / "data").symlink_to(tmp_path / "large disk")
     path, contents = PurePath("data/clicks.csv"), site.contents
-    assert [one.id for one in contents.versions(path)] == [taken.id]
+    assert [one.short_id for one in contents.versions(path)] == [taken.short_id]
     found = contents.restore_entry(path, taken.id, site.home / "old", keep_both=False)
     assert (found, found.read_text()) == (site.home / "old" / "clicks.csv", "one")
     with pytest.raises(UsageError, match="would be overwritten"):

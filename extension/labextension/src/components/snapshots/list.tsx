@@ -1,6 +1,6 @@
 /** The list of snapshots by day, and the form that takes one. */
 
-import { useEffect, useId, useState, type FormEvent, type JSX } from "react";
+import { useEffect, useId, useState, type FormEvent, type JSX, type MouseEvent } from "react";
 
 import { bytes, timeOfDay } from "../../format";
 import { RequestError } from "../../net/requestError";
@@ -63,10 +63,15 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
 /** Why something of the snapshots cannot be shown, and a button that tries again. */
 export function Failure({ failure, retry }: { failure: Error; retry: () => void }): JSX.Element {
   const { trans } = usePanelContext();
+  const onClick = ({ currentTarget }: MouseEvent) => {
+    // The button disappears. Without this, the keyboard would be at the beginning of the page then.
+    currentTarget.closest<HTMLElement>("[role=tabpanel]")?.focus();
+    retry();
+  };
   return (
     <Note error>
       {failure.message}{" "}
-      <button type="button" className="fd-small" onClick={retry}>
+      <button type="button" className="fd-small" onClick={onClick}>
         {trans.__("Try again")}
       </button>
     </Note>

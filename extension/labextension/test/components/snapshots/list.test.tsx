@@ -59,9 +59,11 @@ test("an error of the service is shown with its remedy, and the list can be load
   harness = await openTab({ snapshots: refuses("failed", "The hub does not answer. Try again in a minute.") });
   expect(harness.root.querySelector("[role=alert]")?.textContent).toContain("Try again in a minute.");
   harness.answers["snapshots"] = () => LISTED;
+  harness.get("button", "Try again").focus();
   await harness.click("button", "Try again");
   await rest();
   expect(rows()).toHaveLength(2);
+  expect(document.activeElement?.getAttribute("role")).toBe("tabpanel");
   harness.answers["snapshots"] = refuses("failed", "The repository is locked.");
   await harness.click("button", "Refresh");
   await rest();

@@ -213,12 +213,16 @@ class Snapshot(TypedDict):
 
 
 class SnapshotPage(TypedDict):
-    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes one at the moment, or null."""
+    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes one at the moment, or null.
+
+    ``problem`` says why no automatic snapshot has been taken since the newest one, or is null.
+    """
 
     snapshots: list[Snapshot]
     offset: int
     total: int
     taking: str | None
+    problem: str | None
 
 
 class SnapshotChanges(TypedDict):

@@ -50,8 +50,8 @@ class SnapshotsHandler(_Handler):
         offset, limit = self.page(SNAPSHOTS, MOST_SNAPSHOTS)
         found = await self.panel.snapshots.refresh()
         page = [snapshot_message(one) for one in found[offset : offset + limit]]
-        taking = self.panel.snapshot_jobs.taking
-        self.answer({"snapshots": page, "offset": offset, "total": len(found), "taking": taking})
+        taking, problem = self.panel.snapshot_jobs.taking, self.problem(found[0].time if found else 0.0)
+        self.answer({"snapshots": page, "offset": offset, "total": len(found), "taking": taking, "problem": problem})
 
     @requires("write")
     async def post(self) -> None:
@@ -60,6 +60,12 @@ class SnapshotsHandler(_Handler):
         snapshots, jobs = self.panel.snapshots.snapshots, self.panel.snapshot_jobs
         job = jobs.take(lambda: Outcome(notices=unread_notices(snapshots.take(message))))
         self.answer(await jobs.message(job), 202)
+
+    def problem(self, newest: float) -> str | None:
+        """Return why no automatic snapshot was taken after the newest one. Another server may have taken that."""
+        automatic = self.panel.automatic_snapshots
+        failure = automatic.failure if automatic else None
+        return failure.reason if failure and failure.time > newest else None
 
 
 class JobHandler(_Handler):

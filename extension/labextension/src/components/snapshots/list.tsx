@@ -5,7 +5,7 @@ import { useEffect, useId, useState, type FormEvent, type JSX, type MouseEvent }
 import { bytes, timeOfDay } from "../../format";
 import { RequestError } from "../../net/requestError";
 import { byDay, dayText, type Day, type KnownSnapshots } from "../../state/snapshots";
-import type { Snapshot, SnapshotChanges, SnapshotJob } from "../../wire";
+import type { Snapshot, SnapshotChanges, SnapshotJob, SnapshotPage } from "../../wire";
 import { usePanelContext } from "../context";
 import { Empty, Note } from "../parts";
 import { useChanges, useSnapshots } from "./useSnapshots";
@@ -31,10 +31,10 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
   if (!page) {
     return failure ? <Failure failure={failure} retry={() => void load()} /> : <Empty title={trans.__("Loading…")} />;
   }
-  const more = page.total - page.snapshots.length;
   return (
     <>
       <TakeForm taking={page.taking} taken={load} />
+      {page.problem !== null && <Note>{trans.__("The last automatic snapshot was not taken: %1", page.problem)}</Note>}
       {failure && <Failure failure={failure} retry={() => void load()} />}
       {page.total === 0 ? (
         <Empty title={trans.__("No snapshot yet")}>
@@ -44,19 +44,33 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
         <Days snapshots={page.snapshots} {...{ known, previous, open }} />
       )}
       <div className="fd-row">
-        {more > 0 && page.snapshots.length < MOST_SHOWN && (
-          <button type="button" aria-disabled={loading} onClick={() => !loading && loadOlder()}>
-            {trans.__("Show older snapshots (%1)", more)}
-          </button>
-        )}
-        {more > 0 && page.snapshots.length >= MOST_SHOWN && (
-          <p className="fd-muted">{trans.__("%1 older snapshots are not shown.", more)}</p>
-        )}
+        <Older page={page} loading={loading} loadOlder={loadOlder} />
         <button type="button" className="fd-small" aria-disabled={loading} onClick={() => !loading && void load()}>
           {loading ? trans.__("Loading…") : trans.__("Refresh")}
         </button>
       </div>
     </>
+  );
+}
+
+interface OlderProps {
+  page: SnapshotPage;
+  loading: boolean;
+  loadOlder: () => void;
+}
+
+/** A button that shows more snapshots, or the number of those that the server does not list. */
+function Older({ page: { snapshots, total }, loading, loadOlder }: OlderProps): JSX.Element | null {
+  const { trans } = usePanelContext();
+  const more = total - snapshots.length;
+  if (more <= 0) return null;
+  if (snapshots.length >= MOST_SHOWN) {
+    return <p className="fd-muted">{trans.__("%1 older snapshots are not shown.", more)}</p>;
+  }
+  return (
+    <button type="button" aria-disabled={loading} onClick={() => !loading && loadOlder()}>
+      {trans.__("Show older snapshots (%1)", more)}
+    </button>
   );
 }
 

@@ -78,6 +78,15 @@ test("changes that cannot be read do not hide the list, and are not requested ag
   expect(requests("snapshotChanges")).toHaveLength(1);
 });
 
+test("an automatic snapshot that could not be taken is reported", async () => {
+  const page = example<wire.SnapshotPage>("snapshots-problem");
+  harness = await openTab({ snapshots: () => page });
+  const note = harness.root.querySelector(".fd-tabpanel > [role=note]")?.textContent;
+  expect(note).toBe(`The last automatic snapshot was not taken: ${page.problem}`);
+  expect(harness.get("button", TAKE)).toBeTruthy();
+  expect(await harness.violations()).toEqual([]);
+});
+
 test("a snapshot is taken with a message, and the list is loaded again", async () => {
   harness = await openTab();
   await harness.type("textbox", "Message (optional)", "before cleaning");

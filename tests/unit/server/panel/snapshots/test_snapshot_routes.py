@@ -15,6 +15,7 @@ from farandole.server.panel.routes.clusters import PanelHandler
 from farandole.server.panel.snapshots import jobs
 from farandole.server.panel.snapshots.jobs import Jobs
 from farandole.server.panel.snapshots.reader import SnapshotReader
+from farandole.snapshots.automatic import AutomaticSnapshots, Failure
 from farandole.snapshots.contents import SnapshotContents
 from farandole.snapshots.model import Snapshot
 
@@ -204,6 +205,19 @@ async def test_a_repository_that_cannot_be_read_is_reported_with_the_remedy(serv
     assert (refused["code"], "tell the hub's administrator" in refused["message"]) == ("failed", True)
     failed = await server.ask("POST", "snapshots", 202, json={"message": ""})
     assert (failed["done"], failed["problem"]["code"]) == (True, "failed")
+
+
+async def test_an_automatic_snapshot_that_failed_is_reported_until_a_newer_one_exists(server, site):
+    panel = panel_of(server)
+    panel.automatic_snapshots = AutomaticSnapshots(site.snapshots, site.home, 3600.0, panel._log)
+    assert (await server.ask("GET", "snapshots"))["problem"] is None
+    panel.automatic_snapshots.failure = Failure(time.time(), "The repository of your snapshots is full.")
+    page = await server.ask("GET", "snapshots")
+    assert misfit(page, wire_routes.SnapshotPage) is None
+    assert page["problem"] == "The repository of your snapshots is full."
+    (site.home / "x").write_text("x")
+    await take(server)
+    assert (await server.ask("GET", "snapshots"))["problem"] is None
 
 
 async def test_without_a_hub_the_list_says_where_snapshots_are(tmp_path, site, monkeypatch):

@@ -67,11 +67,17 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 def _free(target: Path, snapshot: Snapshot, *, keep_both: bool) -> Path:
     """Return the target, or a name beside it if it exists and both are to be kept."""
-    if os.path.lexists(target) and keep_both:
-        target = beside(target, snapshot.time)
-    if os.path.lexists(target):
+    if not os.path.lexists(target):
+        return target
+    if not keep_both:
         raise _exists(target)
-    return target
+    other = beside(target, snapshot.time)
+    if os.path.lexists(other):
+        raise UsageError(
+            f"{shown(other)} exists, too, so this version has been restored before. Restore it with `--to DIR` into "
+            "another folder."
+        )
+    return other
 
 
 def _exists(target: Path) -> UsageError:

@@ -32,11 +32,11 @@ def restore(
         UsageError: the snapshot does not have the path, or the target exists.
         SnapshotError: it could not be restored. Nothing is left of it.
     """
+    if to is not None and os.path.lexists(to) and not to.is_dir():
+        raise _exists(to)
     place = home / relative
     target = _free(place if to is None else to / place.name, snapshot, keep_both=keep_both)
     try:
-        if to is not None:
-            to.mkdir(parents=True, exist_ok=True)
         with partial_folder(target) as partial:
             words = ["--target", str(partial / FILES), "--include", escaped(inside(relative))]
             free = room(target)
@@ -47,6 +47,8 @@ def restore(
                 output.stdout.read()
             if not os.path.lexists(partial / FILES / relative):
                 raise _missing(snapshot, relative)
+            if to is not None:
+                to.mkdir(parents=True, exist_ok=True)
             put(partial, FILES / relative, target)
     except FileExistsError as exc:
         raise _exists(target) from exc

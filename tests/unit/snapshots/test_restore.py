@@ -114,7 +114,7 @@ def test_the_name_beside_a_file_has_the_time(tmp_path, monkeypatch):
 
 def test_a_path_that_the_snapshot_does_not_have_is_refused(strange, tmp_path):
     with pytest.raises(UsageError, match=r"'nope' is not in the snapshot [0-9a-f]{8} of .*`%snapshot list PATH`"):
-        restore(strange, "nope", tmp_path)
+        restore(strange, "nope", tmp_path / "old")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +129,7 @@ def test_a_restore_that_the_disk_has_no_room_for_is_stopped(strange, tmp_path, m
     monkeypatch.setattr("farandole.snapshots.restore.room", lambda target: 5)
     with pytest.raises(SnapshotError, match=r"data' needs 8 MiB, and there is room for 5 B.*`--to`"):
         restore(strange, "data", tmp_path / "old")
-    assert list((tmp_path / "old").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     assert restore(strange, "data", tmp_path / "old").is_dir()
 

@@ -26,7 +26,7 @@ DEADLINE = 60.0
 HANGS = """
 import sys
 from farandole.snapshots.connection import Repository
-from farandole.snapshots.restic import RUNNING, Restic
+from farandole.snapshots.restic import Restic
 
 repository = Repository(url=f"rest:http://127.0.0.1:{sys.argv[1]}/", password="x")
 Restic(lambda: repository, background=sys.argv[2] == "True").records("snapshots")
@@ -128,8 +128,7 @@ def test_a_restic_that_was_killed_is_explained():
             pytest.raises(SnapshotError, match="restic was killed, probably because the memory of your server is used"),
             restic.running("snapshots", "--no-lock"),
         ):
-            [process] = RUNNING
-            process.kill()
+            next(iter(RUNNING)).kill()
 
 
 def test_an_interrupted_snapshot_leaves_no_lock(site):

@@ -23,7 +23,7 @@ from hub.services.snapshots.retention import HOUR, Retention
 from hub.services.snapshots.routes import routes
 from hub.services.snapshots.store import Store
 from spawner_config.lifecycle.folder_lock import InUseError, lock_folder
-from spawner_config.snapshots.mirrors import MIRROR_SCOPE
+from spawner_config.snapshots.mirrors import MIRROR_SCOPE, MirrorSettings
 from spawner_config.snapshots.settings import ACCESS, SnapshotSettings
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 64 << 10
 """The limit on the bodies of requests, except those with files."""
+REQUEST_SECONDS = 3600.0
+"""The longest time in which a file arrives. Otherwise, a client that is gone could keep a repository from pruning."""
 QUIET = ("tornado.access", "alembic")
 """The loggers that would write several lines for each snapshot into the hub's log, or some for their own start."""
 
@@ -55,12 +57,14 @@ async def main(bind: str, environ: Mapping[str, str]) -> None:
         store=store,
         access=Access(auth, ACCESS),
         mirrors=Mirrors(store.folder),
-        mirror_access=Access(auth, MIRROR_SCOPE, kind="service"),
+        mirror_access=Access(auth, MIRROR_SCOPE, MirrorSettings.from_environment(environ).accounts),
         prefix=environ["JUPYTERHUB_SERVICE_PREFIX"],
     )
     port = urlsplit(environ["JUPYTERHUB_SERVICE_URL"]).port
     assert port is not None
-    Application(routes(service)).listen(port, bind, xheaders=True, max_body_size=LARGEST_BODY)
+    Application(routes(service)).listen(
+        port, bind, xheaders=True, max_body_size=LARGEST_BODY, body_timeout=REQUEST_SECONDS
+    )
     pruner, mirror = Pruner(store, retention(settings)), Mirror.from_environment(store, environ)
     while True:
         if mirror is not None:

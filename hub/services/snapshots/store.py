@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from hub.services.snapshots.disk import Disk, sync_folder
 from hub.services.snapshots.repository import BusyError, Repository
 from hub.services.snapshots.restic import Restic
-from hub.services.snapshots.upload import sync_folder
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ensure_secret
 from spawner_config.snapshots.record import service_folder
@@ -35,6 +35,7 @@ class Store:
         self.own = service_folder(state)
         self.folder = self.own.parent
         self.parts = self.own / "parts"
+        self.disk = Disk(self.parts)
         self._marks = self.own / "pruning"
         self.own.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.state = state

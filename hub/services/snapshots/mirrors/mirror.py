@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
@@ -19,7 +19,7 @@ from hub.services.snapshots.mirrors.place import MirrorError, MirrorPlace
 from hub.services.snapshots.mirrors.restic import MirrorRestic, MissingError
 from hub.services.snapshots.mirrors.state import copy_state
 from hub.services.snapshots.repository import BusyError
-from hub.services.snapshots.restic import ResticError
+from hub.services.snapshots.restic import PROBLEMS, ResticError
 from hub.services.snapshots.retention import HOUR
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ensure_secret
@@ -38,8 +38,6 @@ STATE = "_hub"
 """The repository with the hub's own state. The names of users' repositories have no underscore."""
 WAIT_SECONDS = 60.0
 """How long a mirror waits for the end of a pruning."""
-PROBLEMS = (ResticError, OSError, ValueError)
-"""What can be wrong with one repository."""
 
 log = logging.getLogger("farandole.snapshots")
 
@@ -199,8 +197,10 @@ class Mirror:
             records = await self._store.restic.snapshots(repository.folder)
             new = [each for each in records if each["id"] not in before]
             for each in new:
-                taken = min(datetime.fromisoformat(each["time"]).timestamp(), time.time())
-                os.utime(repository.path("snapshots", each["id"]), (taken, taken))
+                # A user can write any time into a snapshot, also one that Python does not know.
+                with suppress(ValueError, OverflowError):
+                    taken = min(datetime.fromisoformat(each["time"]).timestamp(), time.time())
+                    os.utime(repository.path("snapshots", each["id"]), (taken, taken))
         return len(new)
 
 

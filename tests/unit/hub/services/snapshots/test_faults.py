@@ -9,12 +9,16 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hub.services.snapshots.disk import RESERVE, Disk
 from hub.services.snapshots.repository import BLOCK, MOST_UPLOADS, BusyError, FullError, Repository
-from hub.services.snapshots.upload import RESERVE, Upload
+from hub.services.snapshots.restic import ResticError, memory_limit, run_restic
+from hub.services.snapshots.upload import Upload
 from tests.clients.snapshots import ADA, PREFIX, Client, Service, as_hub, state_of
 
 if TYPE_CHECKING:
@@ -145,10 +149,15 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path, 10 * BLOCK)
 
 
-def test_a_full_disk_is_an_error_that_leaves_nothing(repository: Repository, tmp_path: Path) -> None:
-    parts = tmp_path / "parts"
-    parts.mkdir()
-    upload = Upload(repository, "data", NAME, 10 * BLOCK, parts)
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    """The disk of this test."""
+    (tmp_path / "parts").mkdir()
+    return Disk(tmp_path / "parts")
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing(repository: Repository, disk: Disk) -> None:
+    upload = Upload(repository, "data", NAME, 10 * BLOCK, disk)
     assert repository.used == 10 * BLOCK
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, upload._file.fileno())
@@ -156,17 +165,63 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(repository: Repository, tmp
     with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
         upload.write(bytes(1 << 16))
     upload.close()
+    upload.close()
     assert repository.used == 0
-    assert list(parts.iterdir()) == []
+    assert list(disk.parts.iterdir()) == []
 
 
-def test_snapshots_leave_room_on_the_disk_for_the_hub(tmp_path: Path) -> None:
+def test_snapshots_leave_room_on_the_disk_for_the_hub(tmp_path: Path, disk: Disk) -> None:
     roomy = Repository(tmp_path, 1 << 60)
     size = shutil.disk_usage(tmp_path).free - RESERVE // 2
     with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
-        Upload(roomy, "data", NAME, size, tmp_path)
+        Upload(roomy, "data", NAME, size, disk)
     assert roomy.used == 0
-    Upload(roomy, "locks", NAME, 1, tmp_path).close()
+    Upload(roomy, "locks", NAME, 1, disk).close()
+
+
+def test_files_that_arrive_at_the_same_time_leave_room_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    roomy = Repository(tmp_path, 1 << 60)
+    size = (shutil.disk_usage(tmp_path).free - RESERVE) * 2 // 3
+    first = Upload(roomy, "data", NAME, size, disk)
+    with pytest.raises(FullError, match="disk with the hub's snapshots is full"):
+        Upload(roomy, "data", NAME, size, disk)
+    first.close()
+    Upload(roomy, "data", NAME, size, disk).close()
+    assert roomy.used == 0
+
+
+@pytest.mark.parametrize(("files", "free", "is_full"), [(1 << 20, 100, True), (1 << 20, 1 << 19, False), (0, 0, False)])
+def test_snapshots_leave_inodes_for_the_hub(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, files: int, free: int, is_full: bool
+) -> None:
+    found = SimpleNamespace(f_bavail=1 << 40, f_frsize=1, f_files=files, f_favail=free)
+    monkeypatch.setattr(os, "statvfs", lambda _folder: found)
+    with pytest.raises(FullError) if is_full else nullcontext(), disk.room_for(1):
+        pass
+
+
+async def test_restic_has_a_limit_on_its_memory(tmp_path: Path) -> None:
+    """restic needs 64 MiB for the password alone."""
+    (tmp_path / "password").write_text("x")
+    options = ("--repo", str(tmp_path / "new"), "--password-file", str(tmp_path / "password"))
+    with pytest.raises(ResticError, match=f"restic init needs more than {64 << 20} bytes of memory"):
+        await run_restic("init", *options, memory=64 << 20)
+
+
+async def test_the_output_of_restic_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.services.snapshots.restic.MOST_OUTPUT", 100)
+    with pytest.raises(ResticError, match="restic help prints more than 100 bytes"):
+        await run_restic("help")
+
+
+@pytest.mark.parametrize(("texts", "found"), [(["max", None], None), ([None, "2000"], 1000), (["4096\n", None], 2048)])
+def test_the_memory_limit_is_half_of_what_there_is(tmp_path: Path, texts: list[str | None], found: int | None) -> None:
+    files = [tmp_path / str(number) for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        if text is not None:
+            file.write_text(text)
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert memory_limit(files) == (machine // 2 if found is None else found)
 
 
 def test_bytes_are_counted_while_files_arrive(repository: Repository) -> None:

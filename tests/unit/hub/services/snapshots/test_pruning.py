@@ -122,6 +122,20 @@ async def test_a_repository_in_use_is_not_pruned(store: Store, repository: Repos
     assert repository.files("locks") == []
 
 
+async def test_locks_that_are_too_old_are_removed_although_no_snapshot_is(store: Store, repository: Repository) -> None:
+    old, valid = (repository.path("locks", letter * 64) for letter in "ab")
+    for lock, age in ((old, LOCK_SECONDS + 1), (valid, LOCK_SECONDS - 60)):
+        lock.write_bytes(b"a user's")
+        os.utime(lock, (time.time() - age, time.time() - age))
+    pruner = Pruner(store, RULE)
+    await pruner.prune_all()
+    assert [name for name, _ in repository.files("locks")] == [valid.name]
+    os.utime(valid, (time.time() - LOCK_SECONDS - 1, time.time() - LOCK_SECONDS - 1))
+    # Within the day, too.
+    await pruner.prune_all()
+    assert repository.files("locks") == []
+
+
 async def test_a_file_that_is_no_snapshot_stays_and_stops_only_its_users_pruning(
     store: Store, repository: Repository, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,10 +148,15 @@ async def test_a_file_that_is_no_snapshot_stays_and_stops_only_its_users_pruning
     content = b"no snapshot"
     name = hashlib.sha256(content).hexdigest()
     repository.path("snapshots", name).write_bytes(content)
-    await Pruner(store, RULE).prune_all()
+    pruner = Pruner(store, RULE)
+    await pruner.prune_all()
     assert name in ids(repository)
     assert "The snapshots in ada cannot be pruned: restic" in caplog.text
     assert len(ids(other)) == 1
+    # It does not delay the others each hour.
+    caplog.clear()
+    await pruner.prune_all()
+    assert caplog.text == ""
 
 
 async def test_users_cannot_change_a_repository_that_is_pruned(store: Store, repository: Repository) -> None:

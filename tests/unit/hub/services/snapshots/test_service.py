@@ -228,10 +228,14 @@ def test_nothing_is_overwritten(service: Service, kind: str) -> None:
     name = hashlib.sha256(content).hexdigest()
     assert service.ask("POST", f"{REPOSITORY}{kind}/{name}", body=content)[0] == 200
     before = state_of(service.folder())
-    for other in (content, b"other content", b""):
+    for other in (b"other content", b""):
         status, answer, _ = service.ask("POST", f"{REPOSITORY}{kind}/{name}", body=other)
         assert status == 403
         assert "has a file with this name" in message(answer)
+    # restic sends a file again if it did not get the answer, for example because the hub was restarted.
+    used = service.open()["bytes"]
+    assert service.ask("POST", f"{REPOSITORY}{kind}/{name}", body=content)[0] == 200
+    assert service.open()["bytes"] == used
     assert state_of(service.folder()) == before
     # What is no file of restic would disturb the other tests.
     [path] = service.folder().rglob(name)
@@ -246,7 +250,7 @@ def test_of_many_uploads_of_one_file_one_is_kept(service: Service) -> None:
     service.wait_for_parts(8)
     for connection in connections:
         connection.sendall(content[1 << 17 :])
-    assert sorted(connection.recv(12) for connection in connections) == [b"HTTP/1.1 200"] + [b"HTTP/1.1 403"] * 7
+    assert {connection.recv(12) for connection in connections} == {b"HTTP/1.1 200"}
     for connection in connections:
         connection.close()
     service.wait_for_parts(0)
@@ -363,5 +367,5 @@ def test_a_body_without_a_length_is_refused(service: Service) -> None:
         head = f"POST {REPOSITORY}data/{DIGEST} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\n"
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n7\r\ncontent\r\n0\r\n\r\n".encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 411 ")
-    status, *_ = service.ask("POST", f"{REPOSITORY}data/{DIGEST}", body=b"", Content_Length=str(1 << 31))
-    assert status == 413
+    for length in (str(1 << 31), "9" * 5000):
+        assert service.ask("POST", f"{REPOSITORY}data/{DIGEST}", body=b"", Content_Length=length)[0] == 413

@@ -19,7 +19,7 @@ import pytest
 
 from hub.services.snapshots.mirrors.__main__ import main
 from hub.services.snapshots.mirrors.mirror import PASSWORD, STATE
-from hub.services.snapshots.mirrors.state import copy_state
+from hub.services.snapshots.mirrors.state import NOTICES, copy_state
 from hub.services.snapshots.retention import HOUR
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ROOT
@@ -169,6 +169,16 @@ def test_the_copy_of_the_database_is_consistent_while_the_hub_writes(hub: HubFil
     with closing(sqlite3.connect(tmp_path / "copy" / "jupyterhub.sqlite")) as copy:
         assert copy.execute("select name from users").fetchall() == [("ada",)]
     assert sorted(each.name for each in (tmp_path / "copy").iterdir()) == sorted({*HUB_FILES, "snapshots"} - {PASSWORD})
+
+
+def test_a_notice_that_goes_keeps_no_state_from_the_mirror(hub: HubFiles, tmp_path: Path) -> None:
+    MirrorRecord(place="/mirror").write(hub.state)
+    (hub.state / NOTICES).mkdir()
+    (hub.state / NOTICES / "ada").write_text("notice")
+    # A link to nothing is a file that is gone when it is copied.
+    (hub.state / NOTICES / "grace").symlink_to(tmp_path / "gone")
+    copy_state(hub.state, tmp_path / "copy")
+    assert [each.name for each in (tmp_path / "copy" / NOTICES).iterdir()] == ["ada"]
 
 
 def test_the_commands_mirror_check_and_restore(hub: HubFiles, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,6 +136,13 @@ class Service:
         connection.sendall(head.encode() + content[:sent])
         return connection
 
+    def start_download(self, name: str) -> socket.socket:
+        """Ask for a file of ada's repository, and read nothing of the answer."""
+        connection = socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        path = f"{PREFIX}repositories/ada/data/{name}"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\n\r\n".encode())
+        return connection
+
     def wait_for_parts(self, number: int) -> None:
         """Wait until so many files are arriving."""
         give_up = time.monotonic() + SECONDS

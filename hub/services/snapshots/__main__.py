@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tornado.httpserver import HTTPServer
 from tornado.log import enable_pretty_logging
 from tornado.web import Application
 
@@ -62,15 +63,18 @@ async def main(bind: str, environ: Mapping[str, str]) -> None:
     )
     port = urlsplit(environ["JUPYTERHUB_SERVICE_URL"]).port
     assert port is not None
-    Application(routes(service)).listen(
-        port, bind, xheaders=True, max_body_size=LARGEST_BODY, body_timeout=REQUEST_SECONDS
-    )
+    server_of(service).listen(port, bind)
     pruner, mirror = Pruner(store, retention(settings)), Mirror.from_environment(store, environ)
     while True:
         if mirror is not None:
             await mirror.run_if_due()
         await asyncio.sleep(HOUR)
         await pruner.prune_all()
+
+
+def server_of(service: Service, seconds: float = REQUEST_SECONDS) -> HTTPServer:
+    """Return a server that ends requests whose content has not arrived after so many seconds."""
+    return HTTPServer(Application(routes(service)), xheaders=True, max_body_size=LARGEST_BODY, body_timeout=seconds)
 
 
 def token_check(url: str, token: str) -> TokenCheck:

@@ -15,8 +15,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from tornado.iostream import StreamClosedError
 from tornado.log import app_log
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import Finish, HTTPError, RequestHandler
 
 from hub.services.snapshots.restic import ResticError
 
@@ -155,6 +156,9 @@ async def turn(limit: asyncio.Semaphore) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(ANSWER_SECONDS), limit:
             yield
+    except StreamClosedError as exc:
+        # A client that goes away is no error of the service.
+        raise Finish from exc
     except TimeoutError as exc:
         reason = "You read too many files at the same time, or too slowly. Read fewer."
         raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, reason=reason) from exc

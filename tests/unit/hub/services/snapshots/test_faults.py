@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -11,18 +12,26 @@ import subprocess
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tornado.testing import bind_unused_port
 
+from hub.services.snapshots.__main__ import server_of
+from hub.services.snapshots.access import Access
 from hub.services.snapshots.disk import RESERVE, Disk
-from hub.services.snapshots.repository import BLOCK, MOST_UPLOADS, BusyError, FullError, Repository
+from hub.services.snapshots.handlers import Service as SnapshotService
+from hub.services.snapshots.mirrors.folders import Mirrors
+from hub.services.snapshots.repository import BLOCK, MOST_DOWNLOADS, MOST_UPLOADS, BusyError, FullError, Repository
 from hub.services.snapshots.restic import ResticError, memory_limit, run_restic
+from hub.services.snapshots.store import Store
 from hub.services.snapshots.upload import Upload
+from spawner_config.snapshots.settings import ACCESS
 from tests.clients.snapshots import ADA, PREFIX, Client, Service, as_hub, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from asyncio import StreamReader, StreamWriter
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from pathlib import Path
 
 NAME = "0" * 64
@@ -222,6 +231,74 @@ def test_the_memory_limit_is_half_of_what_there_is(tmp_path: Path, texts: list[s
             file.write_text(text)
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert memory_limit(files) == (machine // 2 if found is None else found)
+
+
+class Hub:
+    """A hub that knows ada."""
+
+    async def user_for_token(self, _token: str, *, sync: bool) -> dict[str, Any]:
+        assert not sync
+        return {"kind": "user", "name": "ada"}
+
+    def check_scopes(self, required_scopes: Iterable[str], _user: dict[str, Any]) -> set[str]:
+        return set(required_scopes)
+
+
+@pytest.fixture
+async def impatient(tmp_path: Path) -> AsyncIterator[tuple[Store, int]]:
+    """The store of a service in this process, whose requests end after 0.1 s, and its port."""
+    store = Store(tmp_path, 1 << 30)
+    store.start()
+    (store.folder / "ada" / "data" / "00").mkdir(parents=True)
+    (store.folder / "ada" / "config").touch()
+    access = Access(Hub, ACCESS)
+    server = server_of(
+        SnapshotService(store=store, access=access, mirrors=Mirrors(store.folder), mirror_access=access, prefix=PREFIX),
+        seconds=0.1,
+    )
+    sock, port = bind_unused_port()
+    server.add_socket(sock)
+    yield store, port
+    server.stop()
+    await server.close_all_connections()
+
+
+async def send(port: int, method: str, *headers: str, body: bytes = b"") -> tuple[StreamReader, StreamWriter]:
+    """Begin a request for a file of ada."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = (f"{method} {PREFIX}repositories/ada/data/{NAME} HTTP/1.1", "Host: x", f"Authorization: token {ADA}")
+    writer.write("\r\n".join([*head, *headers, "", ""]).encode() + body)
+    return reader, writer
+
+
+async def test_a_file_that_does_not_arrive_is_given_up(impatient: tuple[Store, int]) -> None:
+    """Otherwise, its repository would never be pruned."""
+    store, port = impatient
+    reader, writer = await send(port, "POST", "Content-Length: 10", body=b"half")
+    assert await asyncio.wait_for(reader.read(), 30) == b""
+    writer.close()
+    repository = await store.of("ada")
+    assert repository is not None
+    assert repository.used == 0
+    assert list(store.parts.iterdir()) == []
+    with repository.pruning(store.mark("ada")):
+        pass
+
+
+async def test_a_reader_that_goes_away_is_no_error(
+    impatient: tuple[Store, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    store, port = impatient
+    repository = await store.of("ada")
+    assert repository is not None
+    with repository.path("data", NAME).open("wb") as file:
+        file.truncate(64 << 20)
+    reader, writer = await send(port, "GET")
+    assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 200")
+    writer.transport.abort()
+    for _ in range(MOST_DOWNLOADS):
+        await asyncio.wait_for(repository.downloads.acquire(), 30)
+    assert caplog.text == ""
 
 
 def test_bytes_are_counted_while_files_arrive(repository: Repository) -> None:

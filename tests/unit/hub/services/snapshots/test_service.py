@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hub.services.snapshots.repository import KINDS, LARGEST_LOCK, MOST_LOCKS
+from hub.services.snapshots.repository import KINDS, LARGEST_LOCK, MOST_DOWNLOADS, MOST_LOCKS
 from tests.clients.snapshots import (
     ADA,
     GRACE,
@@ -127,6 +128,24 @@ def test_a_range_that_is_none_is_refused(service: Service, asked: str) -> None:
     status, content, _ = service.ask("GET", f"{REPOSITORY}keys/{name}", Range=asked)
     assert status == 416
     assert "bytes" in message(content)
+
+
+def test_who_reads_slowly_does_not_take_the_services_memory(service: Service) -> None:
+    name = "f" * 64
+    path = service.folder() / "data" / "ff" / name
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    readers = [service.start_download(name) for _ in range(MOST_DOWNLOADS)]
+    assert {reader.recv(12) for reader in readers} == {b"HTTP/1.1 200"}
+    late = service.start_download(name)
+    assert service.ask("GET", f"{PREFIX}repositories/grace/data/{name}", GRACE)[0] == 404
+    assert service.ask("GET", f"{REPOSITORY}data/")[0] == 200
+    assert select.select([late], [], [], 0.2)[0] == []
+    readers[0].close()
+    assert late.recv(12) == b"HTTP/1.1 200"
+    for reader in (*readers[1:], late):
+        reader.close()
+    path.unlink()
 
 
 def test_head_sends_the_size(service: Service) -> None:

@@ -65,6 +65,7 @@ class Pruner:
             with repository.pruning(self._store.mark(name)):
                 expired = self._retention.expired(await self._with_messages(repository), time.time())
                 if expired:
+                    await self._store.restic.check_copies(repository.folder)
                     await self._forget(repository, expired)
         return len(expired)
 

@@ -23,7 +23,7 @@ from hub.services.snapshots.disk import RESERVE, Disk
 from hub.services.snapshots.handlers import Service as SnapshotService
 from hub.services.snapshots.mirrors.folders import Mirrors
 from hub.services.snapshots.repository import BLOCK, MOST_DOWNLOADS, MOST_UPLOADS, BusyError, FullError, Repository
-from hub.services.snapshots.restic import ResticError, memory_limit, run_restic
+from hub.services.snapshots.restic import Names, ResticError, memory_limit, run_restic
 from hub.services.snapshots.store import Store
 from hub.services.snapshots.upload import Upload
 from spawner_config.snapshots.settings import ACCESS
@@ -215,6 +215,25 @@ async def test_restic_has_a_limit_on_its_memory(tmp_path: Path) -> None:
     options = ("--repo", str(tmp_path / "new"), "--password-file", str(tmp_path / "password"))
     with pytest.raises(ResticError, match=f"restic init needs more than {64 << 20} bytes of memory"):
         await run_restic("init", *options, memory=64 << 20)
+
+
+async def test_a_long_line_of_restic_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.services.snapshots.restic.LONGEST_LINE", 100)
+    with pytest.raises(ResticError, match="Is there a repository"):
+        await run_restic("list", "blobs", "--repo", "/" + "x" * 240, "--password-command", "echo x")
+
+
+def test_names_are_repeated_if_one_occurs_twice_or_too_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.services.snapshots.restic.MOST_NAMES", 3)
+    names, more = Names(), Names()
+    for number in (1, 2, 3):
+        names.add(f"data {number:064x}\n".encode())
+        more.add(f"data {number:064x}\n".encode())
+    assert not names.repeated
+    names.add(f"tree {2:064x}\n".encode())
+    more.add(f"data {4:064x}\n".encode())
+    assert names.repeated
+    assert more.repeated
 
 
 async def test_the_output_of_restic_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

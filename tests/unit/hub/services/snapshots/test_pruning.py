@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from hub.services.snapshots.repository import LOCK_SECONDS, BusyError
 from hub.services.snapshots.retention import DAY, HOUR, Retention
 from hub.services.snapshots.store import Store
 from spawner_config.settings import ROOT
+from tests.clients.forger import Forger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +92,38 @@ async def test_forged_times_and_hosts_evict_nothing(store: Store, repository: Re
     # It raises an error if the repository is damaged.
     await store.restic._run(repository.folder, "check", "--read-data")
     assert repository.files("locks") == []
+
+
+@pytest.mark.parametrize("genuine", [pytest.param(True, marks=pytest.mark.release), False])
+async def test_a_forged_copy_does_not_replace_the_data_that_it_claims_to_be(
+    store: Store, repository: Repository, genuine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When restic prunes, it keeps one of several copies, without reading it."""
+    kept = await backup(store, repository, "--tag", f"{MESSAGE_TAG}x", age=2 * DAY)
+    content = (store.folder.parent / "home" / "data.bin").read_bytes()
+    old = await backup(store, repository, age=45 * DAY)
+    last = await backup(store, repository, age=0)
+    run = partial(store.restic._run, repository.folder)
+    indexes = [json.loads(await run("cat", "index", name)) for name, _ in repository.files("index")]
+    forger = Forger(repository.folder, store.password("ada"))
+    pack, snapshot = forger.copy_packs(indexes, genuine=genuine)
+    await Pruner(store, RULE).prune_all()
+    assert (old in ids(repository)) != genuine
+    assert (
+        f"ada cannot be pruned: files in data do not contain what they claim: {pack.name}" in caplog.text
+    ) != genuine
+    if not genuine:
+        # What an administrator does then.
+        pack.unlink()
+        await run("forget", snapshot)
+        await run("rebuild-index")
+        await Pruner(store, RULE).prune_all()
+    assert {kept, last} <= ids(repository)
+    assert old not in ids(repository)
+    await run("check", "--read-data")
+    await run("restore", kept, "--target", str(store.folder.parent / "back"))
+    [restored] = (store.folder.parent / "back").rglob("data.bin")
+    assert restored.read_bytes() == content
 
 
 async def test_a_message_is_what_the_tag_of_the_users_program_says(store: Store, repository: Repository) -> None:

@@ -37,20 +37,18 @@ def _place(text: str) -> str:
 
 
 def host_and_port(place: str) -> tuple[str, int]:
-    """Return where a hub or a server of S3 listens; raises ValueError if the address does not say it."""
+    """Return where a hub or a server of S3 listens; raises ValueError if the port is none. The host may be empty."""
     address = place.partition(":")[2]
     parts = urlsplit(address if "://" in address else f"https://{address}")
-    if not parts.hostname:
-        raise ValueError("the address has no host")
-    return parts.hostname, parts.port or PORTS[parts.scheme]
+    return parts.hostname or "", parts.port or PORTS[parts.scheme]
 
 
 def _has_host(place: str) -> bool:
     try:
-        host_and_port(place)
+        host, _ = host_and_port(place)
     except ValueError:
         return False
-    return True
+    return bool(host)
 
 
 def _tokens(value: object) -> object:

@@ -253,10 +253,16 @@ def test_the_memory_limit_is_half_of_what_there_is(tmp_path: Path, texts: list[s
 
 
 class Hub:
-    """A hub that knows ada."""
+    """A hub that knows ada, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+        self.answers.set()
 
     async def user_for_token(self, _token: str, *, sync: bool) -> dict[str, Any]:
         assert not sync
+        self.asked.set()
+        await self.answers.wait()
         return {"kind": "user", "name": "ada"}
 
     def check_scopes(self, required_scopes: Iterable[str], _user: dict[str, Any]) -> set[str]:
@@ -264,13 +270,19 @@ class Hub:
 
 
 @pytest.fixture
-async def impatient(tmp_path: Path) -> AsyncIterator[tuple[Store, int]]:
+def hub() -> Hub:
+    """The hub of the service in this process."""
+    return Hub()
+
+
+@pytest.fixture
+async def impatient(tmp_path: Path, hub: Hub) -> AsyncIterator[tuple[Store, int]]:
     """The store of a service in this process, whose requests end after 0.1 s, and its port."""
     store = Store(tmp_path, 1 << 30)
     store.start()
     (store.folder / "ada" / "data" / "00").mkdir(parents=True)
     (store.folder / "ada" / "config").touch()
-    access = Access(Hub, ACCESS)
+    access = Access(lambda: hub, ACCESS)
     server = server_of(
         SnapshotService(store=store, access=access, mirrors=Mirrors(store.folder), mirror_access=access, prefix=PREFIX),
         seconds=0.1,
@@ -302,6 +314,28 @@ async def test_a_file_that_does_not_arrive_is_given_up(impatient: tuple[Store, i
     assert list(store.parts.iterdir()) == []
     with repository.pruning(store.mark("ada")):
         pass
+
+
+async def test_who_goes_away_while_the_hub_is_asked_leaves_no_upload(impatient: tuple[Store, int], hub: Hub) -> None:
+    store, port = impatient
+    hub.answers.clear()
+    _, writer = await send(port, "POST", "Content-Length: 10")
+    await asyncio.wait_for(hub.asked.wait(), 30)
+    writer.transport.abort()
+    # The service answers this request after it has noticed the end of the connection.
+    reader, second = await asyncio.open_connection("127.0.0.1", port)
+    second.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 404")
+    second.close()
+    hub.answers.set()
+    repository = await store.of("ada")
+    assert repository is not None
+    reader, third = await send(port, "GET")
+    assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 404")
+    third.close()
+    assert repository.used == 0
+    assert not repository.is_in_use(time.time())
+    assert list(store.parts.iterdir()) == []
 
 
 async def test_a_reader_that_goes_away_is_no_error(

@@ -70,11 +70,15 @@ class Forger:
                 raw = content[blob["offset"] : blob["offset"] + blob["length"]]
                 packed.append((raw if genuine else self._key.encrypt(b"junk"), blob))
         copies = self._pack(packed)
-        trees = self._pack([self._packed("tree", tree, hashlib.sha256(tree).hexdigest())])
+        root = hashlib.sha256(tree).hexdigest()
+        trees = self._pack([self._packed("tree", tree, root)])
         self._put("index", self._key.encrypt(json.dumps({"packs": [copies, trees]}).encode()))
-        record = {"time": EPOCH, "tree": hashlib.sha256(tree).hexdigest(), "paths": ["/x"], "hostname": "x"}
-        snapshot = self._put("snapshots", self._key.encrypt(json.dumps(record).encode()))
-        return self._path("data", copies["id"]), snapshot
+        return self._path("data", copies["id"]), self.add_snapshot(EPOCH, root)
+
+    def add_snapshot(self, time: str, tree: str) -> str:
+        """Add a snapshot with any time and tree, and return its id."""
+        record = {"time": time, "tree": tree, "paths": ["/x"], "hostname": "x"}
+        return self._put("snapshots", self._key.encrypt(json.dumps(record).encode()))
 
     def _tree(self, content: bytes, name: str) -> bytes:
         times = dict.fromkeys(("mtime", "atime", "ctime"), EPOCH)

@@ -138,7 +138,7 @@ class Mirror:
         for name in record.users:
             if (repository := await self._store.named(name)) is not None:
                 with _noting(f"The snapshots of {record.users[name]} are not mirrored", record):
-                    await self._copy(repository, name, record, everything=everything)
+                    await self._copy_alone(repository, name, record, everything=everything)
 
     async def _copy_state(self, record: MirrorRecord) -> None:
         state = self._store.state
@@ -153,6 +153,18 @@ class Mirror:
             raise OSError(f"the database cannot be copied: {exc}") from exc
         finally:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+
+    async def _copy_alone(self, repository: Repository, name: str, record: MirrorRecord, *, everything: bool) -> None:
+        """Copy a repository. A `MirrorError` is one of this repository if the hub's state can be mirrored.
+
+        restic's errors contain what a user has written into a snapshot, for example that the disk is full.
+        """
+        try:
+            await self._copy(repository, name, record, everything=everything)
+        except MirrorError as exc:
+            with suppress(*PROBLEMS):
+                await self._copy_state(record)
+            raise ResticError(str(exc)) from exc
 
     async def _copy(self, repository: Repository, name: str, record: MirrorRecord, *, everything: bool) -> None:
         """Copy a repository. The names of its snapshots are read first: those that arrive meanwhile come next time."""

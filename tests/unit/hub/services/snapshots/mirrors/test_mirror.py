@@ -24,6 +24,7 @@ from hub.services.snapshots.retention import HOUR
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ROOT
 from spawner_config.snapshots.record import MirrorRecord
+from tests.clients.forger import Forger
 from tests.clients.mirrors import HUB_FILES, HubFiles, restic, snapshots
 from tests.clients.snapshots import state_of
 
@@ -129,6 +130,19 @@ async def test_a_mirror_whose_disk_is_not_mounted_is_not_created_anew(hub: HubFi
     assert list(place.iterdir()) == []
     assert await mirror.run(everything=True) == []
     assert {each.name for each in place.iterdir()} == {STATE, "ada", ZOE}
+
+
+async def test_what_a_user_writes_into_a_snapshot_keeps_no_other_user_from_the_mirror(
+    hub: HubFiles, place: Path
+) -> None:
+    repository = hub.state / "snapshots" / "ada"
+    forger = Forger(repository, hub.store.password("ada"))
+    forger.add_snapshot("Save(x), retrying after 1s: no space left on device", "0" * 64)
+    mirror = hub.mirror(str(place))
+    [problem] = await mirror.run()
+    assert "The snapshots of ada are not mirrored" in problem
+    assert set(mirror.record().copied) == {ZOE}
+    assert mirror.record().finished > 0
 
 
 async def test_a_damaged_repository_keeps_no_other_from_the_mirror(hub: HubFiles, place: Path) -> None:

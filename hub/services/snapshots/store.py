@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from hub.services.snapshots.disk import Disk, sync_folder
 from hub.services.snapshots.repository import BusyError, Repository
 from hub.services.snapshots.restic import Restic
-from spawner_config.origins.hosts import host_label
+from spawner_config.origins.hosts import host_label, is_host_label
 from spawner_config.settings import ensure_secret
 from spawner_config.snapshots.record import service_folder
 
@@ -59,8 +59,8 @@ class Store:
             mark.unlink()
 
     def names(self) -> Iterator[str]:
-        """Yield the names of the folders of all repositories."""
-        yield from sorted(each.name for each in self.folder.iterdir() if not each.name.startswith("."))
+        """Yield the names of the folders of all repositories. A disk may have others, such as lost+found."""
+        yield from sorted(each.name for each in self.folder.iterdir() if is_host_label(each.name))
 
     async def of(self, user: str) -> Repository | None:
         """Return a user's repository, or None if there is none."""

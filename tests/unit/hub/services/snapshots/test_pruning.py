@@ -19,6 +19,7 @@ from hub.services.snapshots.pruning import MESSAGE_TAG, Pruner
 from hub.services.snapshots.repository import LOCK_SECONDS, BusyError
 from hub.services.snapshots.retention import DAY, HOUR, Retention
 from hub.services.snapshots.store import Store
+from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ROOT
 from tests.clients.forger import Forger
 
@@ -201,6 +202,13 @@ async def test_users_cannot_change_a_repository_that_is_pruned(store: Store, rep
             repository.begin("locks", 1)
     repository.check_changeable()
     assert not store.mark("ada").exists()
+
+
+async def test_other_folders_on_the_disk_are_no_repositories(store: Store, repository: Repository) -> None:
+    await store.open("zoë/1")
+    for name in ("lost+found", ".mirrors", "Ada", "u-x--y", "a" * 64):
+        (store.folder / name).mkdir()
+    assert list(store.names()) == [repository.folder.name, host_label("zoë/1")]
 
 
 async def test_the_locks_of_a_killed_pruning_are_removed(store: Store, repository: Repository) -> None:

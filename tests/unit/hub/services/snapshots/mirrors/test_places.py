@@ -13,7 +13,7 @@ from hub.services.snapshots.mirrors.mirror import PASSWORD, STATE
 from hub.services.snapshots.mirrors.place import MirrorPlace
 from spawner_config.origins.hosts import host_label
 from tests.clients.mirrors import HubFiles, restic, snapshots
-from tests.clients.snapshots import ADA, HUBS_OWN, LAB, PREFIX, SCHOOL, Service, state_of
+from tests.clients.snapshots import ADA, HUBS_OWN, LAB, OLD_LAB, PREFIX, SCHOOL, Service, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ async def test_a_mirror_at_another_hub_is_neither_changed_nor_foreign(
 
 
 def test_only_the_accounts_of_other_hubs_reach_mirrors(other: Service) -> None:
-    for token in (None, ADA, "0" * 32):
+    for token in (None, ADA, OLD_LAB, "0" * 32):
         for method, path in (("POST", "?create=true"), ("GET", "config"), ("POST", "config"), ("GET", "keys/")):
             body = b"" if method == "POST" else None
             assert other.ask(method, f"{AT}/ada/{path}", token, body)[0] == 401
@@ -139,6 +139,12 @@ async def test_a_place_that_does_not_answer_is_named(hub: HubFiles) -> None:
     for place in ("rest:http://127.0.0.1:9/mirror", "s3:http://127.0.0.1:9/bucket/mirror"):
         [problem] = await hub.mirror(place).run()
         assert f"The mirror at {place} cannot be reached: [Errno 111] Connection refused." in problem
+
+
+async def test_a_host_that_is_no_name_is_named(hub: HubFiles) -> None:
+    place = f"rest:https://{'x' * 64}.example.org/mirror"
+    [problem] = await hub.mirror(place).run()
+    assert f"The mirror at {place} cannot be reached: " in problem
 
 
 class FullHub(BaseHTTPRequestHandler):

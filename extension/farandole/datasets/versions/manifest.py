@@ -125,13 +125,20 @@ def verify(folder: Path) -> str:
         found = manifest_of((path, file_digest(folder, path)) for path in files_in(folder))
     except (OSError, ValueError) as exc:
         raise DataSetError(f"{folder} cannot be verified: {reason(exc)}") from exc
-    if differing := set(manifest.splitlines()) ^ set(found.splitlines()):
-        names = sorted({os.fsdecode(line.lstrip(b"\\")[DIGEST_CHARACTERS + 2 :]) for line in differing})
+    # This also compares the order of the lines, which is a part of the digest.
+    if manifest != found:
         raise DataSetError(
-            f"{folder} differs from its manifest in {len(names)} file{'' if len(names) == 1 else 's'}, such as "
-            f"{names[0]!r}. Copy the version again from where it was published."
+            f"{folder} {_difference(manifest, found)}. Copy the version again from where it was published."
         )
     return digest
+
+
+def _difference(manifest: bytes, found: bytes) -> str:
+    lines = set(manifest.splitlines()) ^ set(found.splitlines())
+    names = sorted({os.fsdecode(line.lstrip(b"\\")[DIGEST_CHARACTERS + 2 :]) for line in lines})
+    if not names:
+        return "has a manifest whose lines are not sorted or not unique"
+    return f"differs from its manifest in {len(names)} file{'' if len(names) == 1 else 's'}, such as {names[0]!r}"
 
 
 def file_digest(folder: Path, path: str) -> str:

@@ -57,6 +57,12 @@ def test_the_hub_labels_its_own_node_for_what_is_on_its_disk() -> None:
     assert engine.changes == 1
 
 
+def test_a_label_of_the_administrator_for_a_network_share_remains() -> None:
+    engine = Engine(**{"farandole.data.nfs-v1": "yes", "farandole.data.digits-v2": "yes"})
+    assert labelled(engine) == {"farandole.data.nfs-v1": "yes", "farandole.data.digits-v2": "yes"}
+    assert engine.changes == 0
+
+
 def test_without_versions_nothing_is_asked() -> None:
     engine = Engine()
     del engine.specs["a"], engine.specs["b"]

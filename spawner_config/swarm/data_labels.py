@@ -43,13 +43,30 @@ def label_node(client: docker.APIClient, node: str, shares: Shares) -> None:
         lacks = {label for label, volume in volumes.items() if volume is None}
         # A network share is on no machine in particular. If it has a label, the administrator has set it.
         has = {label for label, volume in volumes.items() if volume is not None and not volume.get("Options")}
-        [found] = [each for each in client.nodes() if each["ID"] == node]
-        labels = found["Spec"].get("Labels") or {}
+        nodes = client.nodes()
+        [found] = [each for each in nodes if each["ID"] == node]
+        _tell_if_alone(has, [_labels(each) for each in nodes if each["ID"] != node])
+        labels = _labels(found)
         wanted = {key: value for key, value in labels.items() if key not in lacks} | dict.fromkeys(has, HAS_DATA)
         if wanted != labels:
             client.update_node(node, found["Version"]["Index"], {**found["Spec"], "Labels": wanted})
     except ENGINE_ERRORS as exc:
         app_log.warning("The hub's node is not labelled with its data sets: %s", reason(exc))
+
+
+def _tell_if_alone(has: set[str], others: list[dict[str, str]]) -> None:
+    """Log which versions no other node has according to its labels, because only the administrator can set these."""
+    for label in sorted(has):
+        if others and not any(label in labels for labels in others):
+            app_log.info(
+                "Only the hub's node has the label %s, so that workers of profiles that name this data set prefer it. "
+                "If other nodes have the data set, run: docker node update --label-add %s=%s NODE",
+                *(label, label, HAS_DATA),
+            )
+
+
+def _labels(node: dict[str, Any]) -> dict[str, str]:
+    return node["Spec"].get("Labels") or {}
 
 
 def _inspected(client: docker.APIClient, version: DataVersion) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from io import BytesIO
@@ -12,7 +13,7 @@ from farandole.datasets.versions.incomplete import incomplete
 from farandole.datasets.versions.manifest import MANIFEST, PART, entries_of, manifest_of, verify
 from farandole.datasets.versions.mirror import mirror
 from farandole.datasets.versions.names import parse_version
-from farandole.datasets.versions.sources import TOKEN, FolderSource, decode, encode, open_source
+from farandole.datasets.versions.sources import TOKEN, FolderSource, ServerSource, decode, encode, open_source
 from farandole.exceptions import DataSetError, UsageError
 
 DIGITS = parse_version("digits@2")
@@ -247,3 +248,14 @@ def test_a_full_disk_keeps_what_is_complete_and_the_mirror_continues(target, tmp
     assert (target / "a.txt").read_text() == "small"
     assert mirror(FolderSource(large), target).copied == 1
     assert verify(target) == verify(large)
+
+
+def test_certificates_are_read_once_and_not_for_each_file(monkeypatch):
+    """Reading them takes longer than most files."""
+    read, load = [], ssl.SSLContext.load_default_certs
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *words: read.append(load(*words)))
+    source = ServerSource("https://127.0.0.1:1/user/ada", DIGITS, "secret")
+    for name in NAMES:
+        with pytest.raises(DataSetError, match="does not answer"):
+            source.open(name)
+    assert len(read) == 1

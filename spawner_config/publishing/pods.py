@@ -158,7 +158,7 @@ def publication_claim(deployment: KubernetesSettings, version: DataVersion, size
 
 
 def publication_pod(deployment: KubernetesSettings, name: str, version: DataVersion, order: Order) -> dict[str, Any]:
-    """Return the pod that copies a folder. No network policy admits a connection of it."""
+    """Return the pod that copies a folder. The network policies admit only its requests to name servers."""
     mounts = {"home": (order.spawner.pvc_name, HOME, True), "version": (version.volume, PLACE, False)}
     container = {
         "name": "publish",

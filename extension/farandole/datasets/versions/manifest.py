@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
 
 from farandole.exceptions import DataSetError, UsageError
@@ -61,7 +62,10 @@ def _is_folder(folder: Path, path: str, mode: int) -> bool:
 
 def manifest_of(digests: Iterable[tuple[str, str]]) -> bytes:
     """Return the manifest for pairs of a path and a digest, in the order of `files_in`."""
-    return b"".join(_line(os.fsencode(path), digest.encode()) for path, digest in digests)
+    manifest = BytesIO()
+    # A list of the lines, which `bytes.join` makes, would take as much memory as the manifest of millions of files.
+    manifest.writelines(_line(os.fsencode(path), digest.encode()) for path, digest in digests)
+    return manifest.getvalue()
 
 
 def _line(path: bytes, digest: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from farandole.datasets.versions.copy import copy_version
 from farandole.datasets.versions.incomplete import occupant
-from farandole.exceptions import FarandoleError
+from farandole.exceptions import FarandoleError, UsageError
 from farandole.reading import reason
 
 COMMAND = "publish"
@@ -48,6 +48,8 @@ def _publish(source: Path, target: Path) -> tuple[int, dict[str, Any]]:
     try:
         if found := occupant(target):
             return EXISTS, _error(f"{target} has {found!r} already, and nothing is replaced")
+        if (real := source.resolve()) != source:
+            raise UsageError(f"{source} is a link to {real}; name the folder itself, which must be below the home")
         copied = copy_version(source, target)
     except FarandoleError as exc:
         # The user does not know the place of the volume in this container.

@@ -68,6 +68,14 @@ def test_a_long_reason_is_cut_to_what_kubernetes_keeps(folders, tmp_path):
     assert len((tmp_path / "result").read_bytes()) <= 4096
 
 
+def test_a_link_out_of_the_home_is_refused(folders):
+    """A program of the user may send any path to the hub."""
+    (folders[0].parent / "root").symlink_to("/")
+    status, outcome = run(folders[0].parent / "root" / "etc", folders[1])
+    assert (status, "root/etc is a link to /etc;" in outcome["error"]) == (1, True)
+    assert list(folders[1].iterdir()) == []
+
+
 def test_a_refusal_is_reported_without_the_place_of_the_volume(folders):
     (folders[0] / "link").symlink_to("a.txt")
     status, outcome = run(*folders)

@@ -30,8 +30,8 @@ OUTAGE_SECONDS = 120
 NOT_FOUND = 404
 REFUSALS = {400, 401, 403}
 DELETED = "the pod that copies it was deleted, for example because its node has failed or is maintained; try again"
-SIZE_LABEL = "farandole.bytes"
-"""The label of claims with the size of the files for which the claim was made."""
+SIZE_LABEL = "farandole.mib"
+"""The label of claims of versions with their size in MiB. The API server may write the size itself in another unit."""
 USER_ID = 1000
 MIB = 2**20
 SPARE_MIB = 256
@@ -53,7 +53,8 @@ class ClaimStore(VersionStore):
         # The names of servers' pods have no dot, so that none of them is replaced.
         name = f"{self._deployment.name}-publish.{version.name}"
         try:
-            if not await pods.claim(publication_claim(self._deployment, version, order.bytes)):
+            claim = publication_claim(self._deployment, version, order.bytes)
+            if not await pods.claim(claim, order.bytes // MIB + SPARE_MIB):
                 return None
             await pods.remove(name)
             await pods.create(publication_pod(self._deployment, name, version, order))
@@ -75,8 +76,8 @@ class _Pods:
         self._api = api
         self._namespace = namespace
 
-    async def claim(self, claim: dict[str, Any]) -> bool:
-        """Create a claim if there is none with its name, and return whether it is of this hub and large enough."""
+    async def claim(self, claim: dict[str, Any], mib: int) -> bool:
+        """Create a claim if there is none with its name; return whether it is of this hub and has at least ``mib``."""
         name, labels = claim["metadata"]["name"], claim["metadata"]["labels"]
         try:
             found = await self._api.read_namespaced_persistent_volume_claim(name, self._namespace)
@@ -86,7 +87,7 @@ class _Pods:
             await self._api.create_namespaced_persistent_volume_claim(self._namespace, claim)
             return True
         has = found.metadata.labels or {}
-        return has.get(HUB_LABEL) == labels[HUB_LABEL] and int(has.get(SIZE_LABEL, 0)) >= int(labels[SIZE_LABEL])
+        return has.get(HUB_LABEL) == labels[HUB_LABEL] and int(has.get(SIZE_LABEL, 0)) >= mib
 
     async def create(self, pod: dict[str, Any]) -> None:
         """Create a pod."""
@@ -146,13 +147,14 @@ class _Pods:
 
 def publication_claim(deployment: KubernetesSettings, version: DataVersion, size: int) -> dict[str, Any]:
     """Return the claim for a version with ``size`` bytes. Its class and its access mode are those of homes."""
+    mib = size * 11 // 10 // MIB + SPARE_MIB
     spec: dict[str, Any] = {
         "accessModes": [deployment.home_access],
-        "resources": {"requests": {"storage": f"{size * 11 // 10 // MIB + SPARE_MIB}Mi"}},
+        "resources": {"requests": {"storage": f"{mib}Mi"}},
     }
     if deployment.home_class:
         spec["storageClassName"] = deployment.home_class
-    labels = {HUB_LABEL: deployment.name, SIZE_LABEL: str(size)}
+    labels = {HUB_LABEL: deployment.name, SIZE_LABEL: str(mib)}
     metadata = {"name": version.volume, "labels": labels}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 

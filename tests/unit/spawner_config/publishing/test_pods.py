@@ -26,7 +26,7 @@ SETTINGS = {
 }
 NAME = "farandole-publish.digits"
 SIZE = 100 * 2**20
-CLAIM = {**OURS, "farandole.bytes": str(SIZE)}
+CLAIM = {**OURS, "farandole.mib": "366"}
 
 
 def terminated(status: int, message: str | None) -> Any:
@@ -121,19 +121,19 @@ def test_the_pod_reads_the_home_and_writes_the_new_claim_only() -> None:
 
 
 def test_the_claim_of_an_earlier_attempt_is_used_again() -> None:
-    api = Api(terminated(1, '{"error": "changed"}'), digits_v3={**CLAIM, "more": "labels"})
+    api = Api(terminated(1, '{"error": "changed"}'), digits_v3={**OURS, "farandole.mib": "356", "more": "labels"})
     api.pods[NAME] = "left by an earlier hub"
     assert copy(api) == Ended(status=1, outcome='{"error": "changed"}')
     assert [each["kind"] for each in api.made] == ["Pod"]
 
 
 def test_a_claim_of_others_is_left_alone() -> None:
-    api = Api(digits_v3={"app": "database", "farandole.bytes": str(SIZE)})
+    api = Api(digits_v3={"app": "database", "farandole.mib": "366"})
     assert copy(api) is None
     assert not api.made
 
 
-@pytest.mark.parametrize("labels", [OURS, {**OURS, "farandole.bytes": str(SIZE - 1)}])
+@pytest.mark.parametrize("labels", [OURS, {**OURS, "farandole.mib": "355"}])
 def test_a_claim_of_an_earlier_attempt_that_is_too_small_is_left_alone(labels: dict[str, str]) -> None:
     api = Api(digits_v3=labels)
     assert copy(api) is None

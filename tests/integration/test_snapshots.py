@@ -191,6 +191,7 @@ def test_its_own_user_cannot_overwrite_or_delete_a_snapshot(hub: RunningHub, not
     assert state_of(folder) == before
 
 
+@pytest.mark.release
 def test_a_notebook_server_takes_snapshots_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARANDOLE_SNAPSHOTS_MINUTES", "0.05")
     with run_hub(tmp_path / "hub", one_origin=True) as hub:

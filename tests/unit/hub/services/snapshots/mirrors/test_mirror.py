@@ -84,6 +84,7 @@ async def test_a_mirror_is_due_when_the_last_one_is_too_old(hub: HubFiles, place
     assert hub.mirror("/mnt").record() == MirrorRecord(place="/mnt", users={"ada": "ada"})
 
 
+@pytest.mark.release
 async def test_another_hub_gets_all_back_and_keeps_it(hub: HubFiles, place: Path, tmp_path: Path) -> None:
     assert await hub.mirror(str(place)).run() == []
     other = HubFiles(tmp_path / "other")
@@ -118,6 +119,7 @@ async def test_a_wrong_password_is_named_and_changes_nothing(hub: HubFiles, plac
     assert (mirror.record().finished, mirror.record().problems) == (finished, [problem])
 
 
+@pytest.mark.release
 async def test_a_mirror_whose_disk_is_not_mounted_is_not_created_anew(hub: HubFiles, place: Path) -> None:
     mirror = hub.mirror(str(place))
     MirrorRecord(place=str(place), finished=1.0).write(hub.state)
@@ -145,6 +147,7 @@ async def test_what_a_user_writes_into_a_snapshot_keeps_no_other_user_from_the_m
     assert mirror.record().finished > 0
 
 
+@pytest.mark.release
 async def test_a_damaged_repository_keeps_no_other_from_the_mirror(hub: HubFiles, place: Path) -> None:
     (hub.state / "snapshots" / "ada" / "config").chmod(0o600)
     (hub.state / "snapshots" / "ada" / "config").write_bytes(b"damaged")
@@ -156,6 +159,7 @@ async def test_a_damaged_repository_keeps_no_other_from_the_mirror(hub: HubFiles
     assert mirror.record().finished > 0
 
 
+@pytest.mark.release
 async def test_a_database_that_cannot_be_copied_keeps_no_snapshots_from_the_mirror(hub: HubFiles, place: Path) -> None:
     (hub.state / "jupyterhub.sqlite").write_bytes(b"no database" * 1000)
     mirror = hub.mirror(str(place))
@@ -195,6 +199,7 @@ def test_a_notice_that_goes_keeps_no_state_from_the_mirror(hub: HubFiles, tmp_pa
     assert [each.name for each in (tmp_path / "copy" / NOTICES).iterdir()] == ["ada"]
 
 
+@pytest.mark.release
 def test_the_commands_mirror_check_and_restore(hub: HubFiles, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environ = hub.environ(str(place))
     assert main(["now"], environ) == 0

@@ -58,6 +58,7 @@ async def test_another_hub_stores_the_mirror_and_cannot_read_it(
     assert other.ask("GET", f"{PREFIX}repositories/ada/config", ADA)[0] == 404
 
 
+@pytest.mark.release
 async def test_a_mirror_at_another_hub_is_neither_changed_nor_foreign(
     hub: HubFiles, other: Service, login: dict[str, str]
 ) -> None:
@@ -184,6 +185,7 @@ async def test_a_full_place_is_named_without_a_minute_of_attempts(hub: HubFiles)
     assert "The disk with the hub's snapshots is full" in problem
 
 
+@pytest.mark.release
 async def test_a_bucket_has_the_mirror(hub: HubFiles) -> None:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()

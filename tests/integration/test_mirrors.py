@@ -16,8 +16,6 @@ from tests.hub import run_hub
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.hub import RunningHub
 
 MIRRORS = "/services/snapshots/mirrors"

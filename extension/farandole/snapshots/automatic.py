@@ -23,6 +23,7 @@ from farandole.times import duration_text
 
 MINUTES = "FARANDOLE_SNAPSHOTS_MINUTES"
 """The variable that the hub sets in notebook servers, unless it wants no automatic snapshots."""
+OFF = "off"
 FIRST_SECONDS = 600.0
 """The longest wait after the start of a server. It differs between servers, so that a class does not ask at once."""
 LOCK = ".cache/farandole/snapshots.lock"
@@ -39,7 +40,7 @@ class Failure(NamedTuple):
 def take_automatically(log: Logger, environ: Mapping[str, str] = os.environ) -> AutomaticSnapshots | None:
     """Take automatic snapshots until this process ends, if the hub says how often. Otherwise return None."""
     automatic = None
-    if minutes := environ.get(MINUTES):
+    if (minutes := environ.get(MINUTES, OFF)) != OFF:
         automatic = AutomaticSnapshots(Snapshots(background=True), Path.home(), 60 * float(minutes), log)
         # The server does not wait for this thread when it ends, and restic ends with the thread.
         Thread(target=automatic.run, name="farandole-snapshots", daemon=True).start()

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from farandole.snapshots.automatic import LOCK, AutomaticSnapshots, alone, take_automatically
+from farandole.snapshots.automatic import LOCK, MINUTES, OFF, AutomaticSnapshots, alone, take_automatically
 from farandole.snapshots.choice import FILE
 
 HOUR = 3600.0
@@ -85,5 +85,7 @@ def test_the_last_failure_is_known_until_a_try_succeeds(site):
 
 def test_without_the_variable_of_the_hub_none_are_taken():
     before = threading.active_count()
-    assert take_automatically(logging.getLogger("server"), {"FARANDOLE_HUB_URL": "http://127.0.0.1:1"}) is None
+    environ = {"FARANDOLE_HUB_URL": "http://127.0.0.1:1"}
+    assert take_automatically(logging.getLogger("server"), environ) is None
+    assert take_automatically(logging.getLogger("server"), {**environ, MINUTES: OFF}) is None
     assert threading.active_count() == before

@@ -68,7 +68,8 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, cwd=tmp_path, env=own, stdout=log, stderr=log)
     try:
-        wait_until(lambda: any((tmp_path / "runtime").glob("jpserver-*.json")) or server.poll() is not None, DEADLINE)
+        # The server creates the file before it writes to it.
+        wait_until(lambda: any(written(tmp_path / "runtime")) or server.poll() is not None, DEADLINE)
         assert server.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
         [information] = (tmp_path / "runtime").glob("jpserver-*.json")
         about = json.loads(information.read_text(encoding="utf-8"))
@@ -86,6 +87,11 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
             # A server that is stopped during a request may hang, because a thread of anyio waits for the event loop.
             server.kill()
             server.wait()
+
+
+def written(runtime: Path) -> list[int]:
+    """Return the sizes of the files in which running servers say where they are."""
+    return [one.stat().st_size for one in runtime.glob("jpserver-*.json")]
 
 
 def write_kept(home: Path) -> None:

@@ -32,7 +32,7 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle mirror image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle mirror image backup restore backups doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -79,6 +79,15 @@ mirror: $(VENV)/stamp-venv ## copy a version of a data set from another hub or a
 
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra
+
+backup: $(VENV)/stamp-venv ## back up the hub while it runs: make backup TO=/mnt/backup KEEP=30
+	@$(BIN)/python -m hub.backup --site "$(SITE)" save --keep "$(or $(KEEP),0)" "$(TO)"
+
+restore: $(VENV)/stamp-venv ## restore a backup into a stopped hub: make restore FROM=/mnt/backup; options: BACKUP, REPLACE=yes, OTHER_HUB=yes
+	@$(BIN)/python -m hub.backup --site "$(SITE)" restore --backup "$(BACKUP)" --replace "$(REPLACE)" --other-hub "$(OTHER_HUB)" "$(FROM)"
+
+backups: $(VENV)/stamp-venv ## list the backups at a place: make backups FROM=/mnt/backup
+	@$(BIN)/python -m hub.backup --site "$(SITE)" list "$(FROM)"
 
 doctor: ## check whether this machine can run the hub in containers, and print how to fix problems
 	@$(PYTHON) -m hub.doctor

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from hub.backup.swap import finish_at_start
 from spawner_config.access import endpoint_access, worker_tokens
 from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
@@ -18,7 +19,7 @@ from spawner_config.limits.servers import NamedServerLimit
 from spawner_config.limits.tokens import TokenLimit, scopes_of_server
 from spawner_config.pages import add_templates
 from spawner_config.profiles.profiles import read_profiles
-from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
+from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings, state_folder
 
 DEPLOYMENTS = {
     "local": "spawner_config.local",
@@ -31,6 +32,8 @@ deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
 with exit_on_bad_settings():
     if deployment not in DEPLOYMENTS:
         raise SettingsError(f"FARANDOLE_DEPLOYMENT is {deployment!r}. Set it to one of: {', '.join(DEPLOYMENTS)}.")
+    # Complete a restore that was killed, before anything reads the state.
+    finish_at_start(state_folder(os.environ))
     settings = Settings.from_environment(os.environ)
     # On Kubernetes the hub does not count the GPUs, because the scheduler does.
     profile_set = read_profiles(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")

@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 
+from hub.backup.swap import finish_at_start
 from hub.process import HubProcess, HubProcessError
-from spawner_config.settings import Settings, SettingsError
+from spawner_config.settings import Settings, SettingsError, state_folder
 
 NOTEBOOK = "01-first-distributed-training.ipynb"
 
@@ -34,6 +35,8 @@ def stop_on_signals() -> None:
 def main() -> int:
     """Start the hub and wait until it exits; return the exit status."""
     stop_on_signals()
+    # Complete a restore that was killed, before anything reads the state.
+    finish_at_start(state_folder(os.environ))
     try:
         hub = HubProcess(Settings.from_environment(os.environ))
     except (HubProcessError, SettingsError) as exc:

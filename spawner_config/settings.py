@@ -56,7 +56,7 @@ class Settings:
 
         If the state folder contains a file ``profiles.toml``, this file replaces the default profiles.
         """
-        state = Path(environ.get("FARANDOLE_STATE") or cls.state).expanduser().resolve()
+        state = state_folder(environ)
         own = state / "profiles.toml"
         profiles = environ.get("FARANDOLE_PROFILES_FILE") or (own if own.exists() else cls.profiles)
         port = environ.get("FARANDOLE_PORT") or str(DEFAULT_PORT)
@@ -79,6 +79,11 @@ class Settings:
     def password_file(self) -> Path:
         """The path of the file with the password that all users of the local deployment share."""
         return self.state / "password"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Return the path of the folder in which the hub stores its files."""
+    return Path(environ.get("FARANDOLE_STATE") or Settings.state).expanduser().resolve()
 
 
 def _read_domain(environ: Mapping[str, str]) -> str:

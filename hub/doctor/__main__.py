@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hub.doctor.address.origins import check_origins
 from hub.doctor.address.tls import check_tls
+from hub.doctor.backups import check_backups
 from hub.doctor.deployment import Deployment
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
@@ -54,6 +55,7 @@ def _with_engine(deployment: Deployment, engine: Engine, version: dict[str, Any]
     yield from check_images(deployment, engine)
     yield check_disk(deployment, engine, info)
     yield check_state(deployment, engine, info)
+    yield from check_backups(deployment, engine)
     yield check_memory(info)
     yield check_gpus(deployment, info)
     yield from check_ports(deployment, engine)

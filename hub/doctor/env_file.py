@@ -31,8 +31,13 @@ CHOICES = {
     "FARANDOLE_FIREWALL": ("", "set"),
     "FARANDOLE_SNAPSHOTS": ("", "on", "off"),
 }
-ONLY_HERE = {"FARANDOLE_PRIVATE_RANGES"}
-"""Settings that only `make doctor` uses, and that docker-compose.yml therefore does not mention."""
+ONLY_HERE = {
+    "FARANDOLE_PRIVATE_RANGES",
+    "FARANDOLE_BACKUP_PASSWORD_FILE",
+    "FARANDOLE_BACKUP_USER",
+    "FARANDOLE_BACKUP_SECRET",
+}
+"""Settings that only `make doctor` and `make backup` use, and that docker-compose.yml therefore does not mention."""
 READ_BY_OTHERS = 0o077
 
 

@@ -17,6 +17,7 @@ from tornado.web import HTTPError, RequestHandler, authenticated
 
 from hub.services.operators.client import HubRefusedError
 from hub.services.operators.metrics import UsageCollector, exposition
+from spawner_config.operators.backup_record import BackupRecord
 from spawner_config.operators.notices import MOST_CHARACTERS, Notice
 from spawner_config.snapshots.record import MirrorRecord
 
@@ -114,6 +115,7 @@ class UsageHandler(OperatorHandler):
             limits=self.office.site.limits,
             outcome=self.office.outcomes.take(self.operator, self.get_query_argument("outcome", "")),
             danger=self.office.site.danger,
+            backup=BackupRecord.read(self.office.site.state),
             mirror=mirror.problems[:MOST_PROBLEMS] if mirror else [],
             operator=self.operator,
             base=self.hub_auth.base_url,

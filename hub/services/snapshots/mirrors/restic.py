@@ -135,7 +135,7 @@ class MirrorRestic:
         place, output = self._place.address, error.output
         if self._place.secret:
             output = output.replace(self._place.secret, "***")
-        said = _summary(output)
+        said = summary(output)
         if re.search(FULL, output):
             return MirrorError(f"The mirror at {place} is full: {said}. Make room there. What it has stays.")
         if re.search(REFUSED, output):
@@ -150,7 +150,7 @@ class MirrorRestic:
         return ResticError(said if output else str(error), output)
 
 
-def _summary(output: str) -> str:
+def summary(output: str) -> str:
     """Return the line that says best why restic failed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("Fatal: ")]

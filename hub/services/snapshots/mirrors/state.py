@@ -20,6 +20,15 @@ NOTICES = "notices"
 
 
 def copy_state(state: Path, to: Path) -> None:
+    """Copy the files of the hub's state folder, and the record of its mirror; raises OSError or `sqlite3.Error`."""
+    copy_files(state, to)
+    # With it, a new hub knows whose repositories are on the mirror.
+    record = record_path(to)
+    record.parent.mkdir(mode=0o700, parents=True)
+    shutil.copy2(record_path(state), record)
+
+
+def copy_files(state: Path, to: Path) -> None:
     """Copy the files of the hub's state folder to a new folder; raises OSError or `sqlite3.Error`.
 
     Homes, snapshots, streams, data sets and logs, which have folders of their own, are left out. The hub may run
@@ -31,10 +40,6 @@ def copy_state(state: Path, to: Path) -> None:
             _copy(path, to / path.name)
     if (state / NOTICES).is_dir():
         shutil.copytree(state / NOTICES, to / NOTICES)
-    # With it, a new hub knows whose repositories are on the mirror.
-    record = record_path(to)
-    record.parent.mkdir(mode=0o700, parents=True)
-    shutil.copy2(record_path(state), record)
 
 
 def _copy(path: Path, to: Path) -> None:
@@ -42,8 +47,9 @@ def _copy(path: Path, to: Path) -> None:
         shutil.copy2(path, to)
         return
     to.touch(mode=0o600)
+    # A hub that was killed has left a journal, which SQLite can only read if it may also remove it.
     with (
-        closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True)) as source,
         closing(sqlite3.connect(to)) as copy,
     ):
         source.backup(copy)

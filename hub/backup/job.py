@@ -28,6 +28,7 @@ class Job:
         settings: the contents of the operator's files by their names.
         database: ``sqlite``, ``postgresql`` or ``elsewhere``; ``dump`` is the dump of PostgreSQL, and ``schema`` and
             ``users`` are what it contains.
+        homes: how many homes and group folders the hub has.
         backup: the backup to restore, or empty for the newest.
         replace, other_hub: whether the hub may have users, and whether the backup may be of another hub.
         keep: how many complete backups stay, or 0 for all.
@@ -47,6 +48,7 @@ class Job:
     dump: str = field(default="", repr=False)
     schema: str = ""
     users: int = 0
+    homes: int = 0
     backup: str = ""
     replace: bool = False
     other_hub: bool = False

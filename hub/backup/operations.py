@@ -69,24 +69,43 @@ def restore(site: Site, place: BackupPlace, choice: Choice) -> Manifest:
     - A hub with users is only replaced if the choice says so, after a backup of its present state.
     - Homes come first, then the database, then the state. What is interrupted can be repeated.
     """
+    with site.stopped():
+        return _restore(site, place, choice)
+
+
+def _restore(site: Site, place: BackupPlace, choice: Choice) -> Manifest:
     passphrase = place.passphrase()
-    site.check_stopped()
-    chosen: dict[str, Any] = {"replace": choice.replace, "other_hub": choice.other_hub, "backup": choice.backup}
-    found = site.run(_job(site, place, CHOOSE, passphrase, users=site.count_users(), **chosen))
+    found = _choose(site, place, choice)
     if site.write_settings(found["settings"]):
         # On an empty machine, only these files say what the hub is.
-        found = site.run(_job(site, place, CHOOSE, passphrase, users=site.count_users(), **chosen))
+        found = _choose(site, place, choice)
     manifest = Manifest.from_json(found["manifest"], choice.backup)
-    if found["users"]:
+    folders = site.prepare(manifest)
+    if found["replaces"]:
         print("The present state is backed up first.", file=sys.stderr)
         back_up(site, place)
-    folders = site.prepare(manifest)
     job = _job(site, place, STAGE, passphrase, folders=folders, backup=manifest.id, other_hub=True, replace=True)
     dump = site.run(job)["dump"]
     if dump:
         site.restore_database(dump)
     site.run(_job(site, place, COMMIT, passphrase))
     return manifest
+
+
+def _choose(site: Site, place: BackupPlace, choice: Choice) -> dict[str, Any]:
+    return site.run(
+        _job(
+            site,
+            place,
+            CHOOSE,
+            place.passphrase(),
+            users=site.count_users(),
+            homes=site.count_homes(),
+            replace=choice.replace,
+            other_hub=choice.other_hub,
+            backup=choice.backup,
+        )
+    )
 
 
 def list_backups(site: Site, place: BackupPlace) -> tuple[list[Manifest], list[str]]:

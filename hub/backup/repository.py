@@ -29,6 +29,8 @@ HOST = "hub"
 HOPELESS = re.compile(f"{FULL}|{REFUSED}|{AWAY}")
 """Problems that restic would try to overcome for up to 15 minutes."""
 LOCKED = r"already locked|unable to create lock"
+MOST_IDS = 500
+"""How many snapshots one command line names."""
 INCOMPLETE = 3
 """restic's exit code of a snapshot without some files, which it could not read."""
 
@@ -94,7 +96,9 @@ class Repository:
             options.append(f"--parent={parent}")
         words = ("--json", "--host", HOST, *options, ".")
         output, problems = self._run("backup", *words, cwd=folder, accepted=(0, INCOMPLETE))
-        found = next(each for each in _json_lines(output) if each.get("message_type") == "summary")
+        found = next((each for each in _json_lines(output) if each.get("message_type") == "summary"), None)
+        if found is None:
+            raise self._error("\n".join(problems))
         return Snapshot(
             id=str(found["snapshot_id"]),
             bytes=int(found["total_bytes_processed"]),
@@ -121,11 +125,13 @@ class Repository:
 
     def restore(self, snapshot: str, folder: Path) -> None:
         """Write the content of a snapshot into a folder."""
-        self._run("restore", snapshot, "--target", str(folder))
+        self._run("restore", "--no-lock", snapshot, "--target", str(folder))
 
     def forget(self, snapshots: Sequence[str]) -> None:
         """Remove snapshots, and the data that no other snapshot has."""
-        self._run("forget", "--prune", *snapshots)
+        for begin in range(0, len(snapshots), MOST_IDS):
+            self._run("forget", *snapshots[begin : begin + MOST_IDS])
+        self._run("prune")
 
     def _check_folder(self) -> None:
         if self.place.folder is not None and not self.place.folder.is_dir():
@@ -189,20 +195,18 @@ class Repository:
 def _running(
     command: Sequence[str], output: IO[bytes], environment: dict[str, str], cwd: Path | None
 ) -> Iterator[subprocess.Popen[str]]:
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environment,
-            cwd=cwd,
-        )
-    except FileNotFoundError as exc:
-        raise BackupError(f"The program {exc.filename} is missing. Install it: apt-get install restic") from exc
-    with process:
+    if not shutil.which("restic"):
+        raise BackupError("The program restic is missing. Install it: apt-get install restic")
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        cwd=cwd,
+    ) as process:
         try:
             yield process
         finally:

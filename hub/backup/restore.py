@@ -21,6 +21,8 @@ from spawner_config.operators.backup_record import BackupRecord
 if TYPE_CHECKING:
     from hub.backup.job import Job
 
+RESTORING = "restoring.part"
+"""The file in the state folder with the name of the backup that is being restored. No backup contains it."""
 RESERVE = 64 << 20
 """The bytes that a restore leaves free on each disk."""
 BLOCK = 4096
@@ -31,7 +33,7 @@ def choose(job: Job) -> dict[str, Any]:
     """Return the manifest of the backup to restore, and the operator's files in it; raises `BackupError`.
 
     Refused are an incomplete backup, one of another hub, of a newer version or of another deployment, and a hub with
-    users, unless the job permits it.
+    users or homes, unless the job permits it.
     """
     state, repository = Path(job.state), Repository(job.at, job.passphrase)
     found = _open(repository)
@@ -40,15 +42,18 @@ def choose(job: Job) -> dict[str, Any]:
     manifest = found.manifest(_chosen(job, found, hub_id(state)))
     _check(job, manifest)
     users = job.users or count_users(state)
-    if users and not job.replace:
+    # Homes without users may be from an interrupted restore of the same backup.
+    mark = state / RESTORING
+    homes = 0 if mark.exists() and mark.read_text(encoding="ascii") == manifest.id else job.homes
+    if (users or homes) and not job.replace:
         raise BackupError(
-            f"This hub has {users} users, and nothing was changed. To replace it with the backup {manifest.id}, add "
-            "REPLACE=yes: the present state is backed up first."
+            f"This hub has {users} users and {job.homes} homes, and nothing was changed. To replace it with the backup "
+            f"{manifest.id}, add REPLACE=yes: what it has is backed up first."
         )
     settings = manifest.part(SETTINGS)
     names = repository.names(settings.snapshot) if settings else []
     texts = {name: repository.read(settings.snapshot, name) for name in names} if settings else {}
-    return {"manifest": manifest.to_json(), "settings": texts, "users": users}
+    return {"manifest": manifest.to_json(), "settings": texts, "replaces": bool(users or homes)}
 
 
 def _open(repository: Repository) -> Backups:
@@ -128,6 +133,7 @@ def stage_all(job: Job) -> dict[str, Any]:
         staging = Staging(job, manifest, repository)
         staging.clean()
         staging.check_room()
+        (Path(job.state) / RESTORING).write_text(manifest.id, encoding="ascii")
         return {"dump": staging.run()}
 
 
@@ -211,6 +217,7 @@ def commit_state(job: Job) -> dict[str, Any]:
     state = Path(job.state)
     with exclusive(state):
         commit(state)
+        (state / RESTORING).unlink(missing_ok=True)
     return {}
 
 

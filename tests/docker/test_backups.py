@@ -11,8 +11,10 @@ import pytest
 
 from images.build import run_build
 from images.names import HUB, NOTEBOOK, version
+from tests.docker import swarm_stack
 from tests.docker.bare import SUBNETS, bare_engine
-from tests.docker.operator import backed_up, backup_folder, refused
+from tests.docker.engines.swarm import swarm
+from tests.docker.operator import USER_ID, backed_up, backup_folder, refused
 from tests.docker.stack import Stack, docker, running, while_up
 from tests.docker.test_database import IMAGE, RECIPE, postgres_settings, rows
 
@@ -107,7 +109,7 @@ def test_a_hub_with_users_stays_and_is_replaced_only_on_request(old: Stack, plac
     old.sign_up("late")
     old.compose("stop", "hub")
     try:
-        assert "users, and nothing was changed. To replace it" in refused(old, "restore", str(place))
+        assert "homes, and nothing was changed. To replace it" in refused(old, "restore", str(place))
         assert "The present state is backed up first." in backed_up(old, "restore", "--replace", "yes", str(place))
     finally:
         old.compose("start", "hub")
@@ -158,6 +160,29 @@ def test_postgresql_is_dumped_and_restored(tmp_path: Path) -> None:
         stack.compose("start", "hub")
         stack.wait_ready()
         stack.browser("petra")
+
+
+@pytest.mark.release
+def test_homes_that_the_machines_of_a_swarm_share_are_restored(tmp_path: Path) -> None:
+    place = backup_folder(tmp_path / "backups")
+    (homes := tmp_path / "homes").mkdir()
+    (folder := tmp_path / "hub").mkdir()
+    with swarm() as machines:
+        machines.manager.copy(HUB.tag(version()), NOTEBOOK.tag(version()))
+        with swarm_stack.running(folder, machines, homes) as stack:
+            with stack.kernel(USER, "lean") as kernel:
+                kernel.execute("open('notes.txt', 'w').write('first')", deadline=CELL_SECONDS)
+                assert f"home/{USER}: " in backed_up(stack, "save", str(place))
+            stack.browser(USER).stop_notebook()
+            notes = homes / f"{stack.name}-home-{USER}" / "notes.txt"
+            notes.write_text("second")
+            stack.compose("stop", "hub")
+            backed_up(stack, "restore", "--replace", "yes", str(place))
+            assert notes.read_text() == "first"
+            assert notes.stat().st_uid == notes.parent.stat().st_uid == USER_ID
+            stack.compose("start", "hub")
+            stack.wait_ready()
+            stack.browser(USER)
 
 
 def _query(query: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,14 @@ from spawner_config.settings import SettingsError
 from spawner_config.swarm.shared_home import KEY, SharedHome, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hub.backup.job import Job
     from hub.backup.manifest import Manifest
 
 STATE, NO_STATE = "/srv/farandole", "/tmp/state"
 """The state folder in the container, and what takes its place on an empty machine."""
+BACKUP = "backup"
 PARTS = "/parts"
 """The folder in which the container mounts the volumes of users and groups."""
 KINDS = ("home", "group")
@@ -77,12 +79,11 @@ class ComposeSite:
         """Return the volumes of users and groups, the operator's files, and the dump of PostgreSQL."""
         if not self._has_state():
             raise BackupError(f"There is no hub {self._name} to back up on this engine. Start it first.")
-        folders = self._shared() if self._share else {self._part(each): (_at(each), "") for each in self._volumes()}
         postgres = self._postgres
         if self.database == "elsewhere":
             print("The database of FARANDOLE_DATABASE is not part of this backup. Dump it as well.", file=sys.stderr)
         return Source(
-            folders=folders,
+            folders=self._folders(),
             owners=self._owners(),
             settings=read_files(self._folder, FILES),
             dump=postgres.dump() if postgres else "",
@@ -91,16 +92,25 @@ class ComposeSite:
 
     def run(self, job: Job) -> dict[str, Any]:
         """Do a step in a container with the volumes."""
-        mounts = self._mounts(job)
-        name = ("--rm", "--interactive", f"--name={self._name}-backup", f"--user={USER_ID}")
+        mounts, container = self._mounts(job), f"{self._name}-{BACKUP}"
+        if container in run("docker", "ps", "--all", "--format", "{{.Names}}").split():
+            raise BackupError(
+                f"Another backup or restore of this hub is running, in the container {container}. Try again when it "
+                f"has finished. To end it: docker rm -f {container}"
+            )
+        name = ("--rm", "--interactive", f"--name={container}", f"--user={USER_ID}")
         command = ("python", "-m", "hub.backup.agent")
         labels = (f"--label={HUB_LABEL}={self._name}", "--label=farandole.role=service")
         return run_agent("docker", "run", *name, *GUARDS, *labels, *mounts, self._image, *command, job=job.to_json())
 
-    def check_stopped(self) -> None:
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
         """Raise `BackupError` if the hub or a user's server runs."""
-        if not self.deployment:
-            return
+        if self.deployment:
+            self._check_stopped()
+        yield
+
+    def _check_stopped(self) -> None:
         ours = ("--filter", f"label={HUB_LABEL}={self._name}", "--format")
         format_ = '{{.Names}} {{.Label "farandole.role"}}'
         running = [line.split() for line in run("docker", "ps", *ours, format_).splitlines()]
@@ -120,6 +130,10 @@ class ComposeSite:
         written = write_files(self._folder, {name: text for name, text in settings.items() if name in FILES})
         self._read()
         return ENV_FILE in written
+
+    def count_homes(self) -> int:
+        """Return the number of homes and group folders."""
+        return len(self._folders()) if self.deployment else 0
 
     def count_users(self) -> int:
         """Return the number of users in PostgreSQL, which is started if necessary."""
@@ -173,6 +187,10 @@ class ComposeSite:
         """Return the names of the volumes of users and groups."""
         starts = tuple(f"{self._name}-{kind}-" for kind in KINDS)
         return sorted(each for each in _volumes() if each.startswith(starts))
+
+    def _folders(self) -> dict[str, tuple[str, str]]:
+        """Return the folders of users and groups in the container."""
+        return self._shared() if self._share else {self._part(each): (_at(each), "") for each in self._volumes()}
 
     def _shared(self) -> dict[str, tuple[str, str]]:
         """Return the folders of users and groups in the folder that all machines of a swarm share."""

@@ -72,12 +72,11 @@ class KubernetesSite:
         """Return the claims of users and groups, and the operator's files."""
         if self.database == "elsewhere":
             print("The database of FARANDOLE_DATABASE is not part of this backup. Dump it as well.", file=sys.stderr)
-        claims = {each["metadata"]["name"]: each["metadata"] for each in self._get("pvc")["items"]}
-        ours = [name for name in sorted(claims) if name.startswith(tuple(f"{self._name}-{each}" for each in STARTS))]
-        owners = {self._part(name): (claims[name].get("annotations") or {}).get(OWNER, "") for name in ours}
+        claims = self._claims()
+        owners = {self._part(name): (claims[name].get("annotations") or {}).get(OWNER, "") for name in claims}
         names = sorted(each.name for each in self._folder.iterdir() if each.name != self.password_file.name)
         return Source(
-            folders={self._part(name): (f"{PARTS}/{name}", "") for name in ours},
+            folders={self._part(name): (f"{PARTS}/{name}", "") for name in claims},
             owners={part: owner for part, owner in owners.items() if owner},
             settings=read_files(self._folder, names),
         )
@@ -92,7 +91,8 @@ class KubernetesSite:
             command = ("exec", "--stdin", pod, "--", "python", "-m", "hub.backup.agent")
             return run_agent(*self._kubectl, *command, job=given.to_json())
 
-    def check_stopped(self) -> None:
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
         """Raise `BackupError` if the hub or a user's server runs."""
         if any(self._pods("app=farandole,component=hub")):
             raise BackupError(
@@ -104,12 +104,17 @@ class KubernetesSite:
                 f"{len(servers)} servers of users are running, and nothing was changed. Stop them: "
                 f"kubectl -n {self._namespace} delete pods -l component=singleuser-server"
             )
+        yield
 
     def write_settings(self, settings: dict[str, str]) -> bool:
         """Write the operator's files of a backup, but replace none that exists. Return whether settings.env is new."""
         written = write_files(self._folder, settings)
         self._read()
         return SETTINGS in written
+
+    def count_homes(self) -> int:
+        """Return the number of homes and group folders."""
+        return len(self._claims())
 
     def count_users(self) -> int:
         """Return 0, because users are in the SQLite database, or in one that is not restored."""
@@ -147,6 +152,12 @@ class KubernetesSite:
     def _pods(self, selector: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._get("pods", f"--selector={selector}")["items"]
         return found
+
+    def _claims(self) -> dict[str, dict[str, Any]]:
+        """Return the metadata of the claims of users and groups by their names."""
+        starts = tuple(f"{self._name}-{each}" for each in STARTS)
+        found = {each["metadata"]["name"]: each["metadata"] for each in self._get("pvc")["items"]}
+        return {name: found[name] for name in sorted(found) if name.startswith(starts)}
 
     def _part(self, claim: str) -> str:
         return claim.removeprefix(f"{self._name}-").replace("-", "/", 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from hub.backup.agent import perform
 from hub.backup.place import BackupError
@@ -11,7 +12,7 @@ from hub.backup.sites.site import Source
 from spawner_config.settings import state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hub.backup.job import Job
     from hub.backup.manifest import Manifest
@@ -32,7 +33,6 @@ class LocalSite:
         self._folder = state_folder(environ)
         self.state = str(self._folder)
         self.password_file = self._folder / "backup_password"
-        self._lock: IO[str] | None = None
 
     def setting(self, key: str) -> str:
         """Return an environment variable."""
@@ -51,18 +51,24 @@ class LocalSite:
         except OSError as exc:
             raise BackupError(f"{exc}. Check the disk and the permissions.") from exc
 
-    def check_stopped(self) -> None:
-        """Raise `BackupError` if a hub uses the folder, and keep others from starting until this process ends."""
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Keep hubs from starting with the folder in this context; raises `BackupError` if one runs."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = (self._folder / "lock").open("w", encoding="ascii")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise BackupError(f"A hub is running with the state folder {self._folder}. Stop it first.") from exc
+        with (self._folder / "lock").open("w", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise BackupError(f"A hub is running with the state folder {self._folder}. Stop it first.") from exc
+            yield
 
     def write_settings(self, settings: dict[str, str]) -> bool:
         """Return False: everything is in the state folder."""
         return False
+
+    def count_homes(self) -> int:
+        """Return the number of homes."""
+        return len(self.source().folders)
 
     def count_users(self) -> int:
         """Return 0, because the users are in the SQLite database."""

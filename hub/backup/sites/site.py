@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from hub.backup.job import Job
@@ -45,11 +46,14 @@ class Site(Protocol):
     def run(self, job: Job) -> dict[str, Any]:
         """Do a step of a backup where the hub's volumes are, and return its result."""
 
-    def check_stopped(self) -> None:
-        """Raise `BackupError` if the hub or a user's server runs."""
+    def stopped(self) -> AbstractContextManager[None]:
+        """Return a context in which the hub is restored; raises `BackupError` if it or a user's server runs."""
 
     def write_settings(self, settings: dict[str, str]) -> bool:
         """Write the operator's files of a backup, but replace none that exists. Return whether the settings are new."""
+
+    def count_homes(self) -> int:
+        """Return the number of homes and group folders."""
 
     def count_users(self) -> int:
         """Return the number of users in a database that is no file in the state folder."""

@@ -96,7 +96,7 @@ def test_a_hub_with_users_is_only_replaced_after_a_backup(hub: LocalHub, place: 
     hub.write("otto", "notes.txt", "new")
     hub.add_users("otto")
     changed = tree(hub.homes)
-    with pytest.raises(BackupError, match=r"This hub has 3 users, and nothing was changed\. .* REPLACE=yes"):
+    with pytest.raises(BackupError, match=r"This hub has 3 users and 3 homes, and nothing was changed\. .* REPLACE=yes"):
         restore(hub.site, hub.place(place), NEWEST)
     assert tree(hub.homes) == changed
     assert restore(hub.site, hub.place(place), Choice(replace=True)) == first
@@ -107,6 +107,18 @@ def test_a_hub_with_users_is_only_replaced_after_a_backup(hub: LocalHub, place: 
     restore(hub.site, hub.place(place), Choice(replace=True))
     assert hub.users() == ["ada", "grace", "otto"]
     assert tree(hub.homes) == changed
+
+
+def test_homes_without_a_database_are_not_overwritten(hub: LocalHub, new: LocalHub, place: Path) -> None:
+    back_up(hub.site, hub.place(place))
+    new.knows_passphrase_of(hub)
+    new.write("ada", "notes.txt", "newer")
+    with pytest.raises(BackupError, match="This hub has 0 users and 1 homes, and nothing was changed"):
+        restore(new.site, new.place(place), NEWEST)
+    assert (new.homes / "ada" / "notes.txt").read_text() == "newer"
+    restore(new.site, new.place(place), Choice(replace=True, other_hub=True))
+    complete, _ = list_backups(new.site, new.place(place))
+    assert len(complete) == 2
 
 
 def test_a_wrong_passphrase_changes_nothing(hub: LocalHub, new: LocalHub, place: Path) -> None:

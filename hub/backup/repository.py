@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAME = "farandole"
 """The name of the repository at its place."""
 HOST = "hub"
-HOPELESS = re.compile(f"{FULL}|{REFUSED}|{AWAY}")
+HOPELESS = re.compile(f"{FULL}|{REFUSED}|{AWAY}|no such file or directory")
 """Problems that restic would try to overcome for up to 15 minutes."""
 LOCKED = r"already locked|unable to create lock"
 MOST_IDS = 500
@@ -59,15 +59,6 @@ class Repository:
     def __init__(self, place: MirrorPlace, passphrase: str) -> None:
         self.place = place
         self._passphrase = passphrase
-
-    def exists(self) -> bool:
-        """Open the repository, and return whether there is one."""
-        self._check_folder()
-        try:
-            self._run("cat", "config", "--no-lock")
-        except MissingRepositoryError:
-            return False
-        return True
 
     def create(self) -> None:
         """Create the repository. A process that is killed here leaves none."""
@@ -107,7 +98,11 @@ class Repository:
         )
 
     def snapshots(self, *tags: str) -> list[dict[str, Any]]:
-        """Return restic's records of all snapshots with these tags, the oldest first."""
+        """Return restic's records of all snapshots with these tags, the oldest first.
+
+        Raises `MissingRepositoryError` if there is no repository, and other subclasses of `BackupError`.
+        """
+        self._check_folder()
         chosen = (f"--tag={','.join(tags)}",) if tags else ()
         output, _ = self._run("snapshots", "--json", "--no-lock", *chosen)
         found: list[dict[str, Any]] = json.loads(output) or []

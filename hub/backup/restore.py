@@ -36,7 +36,7 @@ def choose(job: Job) -> dict[str, Any]:
     users or homes, unless the job permits it.
     """
     state, repository = Path(job.state), Repository(job.at, job.passphrase)
-    found = _open(repository)
+    found = Backups(repository, repository.snapshots())
     with exclusive(state):
         finish(state)
     manifest = found.manifest(_chosen(job, found, hub_id(state)))
@@ -54,12 +54,6 @@ def choose(job: Job) -> dict[str, Any]:
     names = repository.names(settings.snapshot) if settings else []
     texts = {name: repository.read(settings.snapshot, name) for name in names} if settings else {}
     return {"manifest": manifest.to_json(), "settings": texts, "replaces": bool(users or homes)}
-
-
-def _open(repository: Repository) -> Backups:
-    if not repository.exists():
-        raise BackupError(f"There is no backup at {repository.place.address}. Check the address, or mount its disk.")
-    return Backups(repository, repository.snapshots())
 
 
 def _chosen(job: Job, found: Backups, own: str) -> str:
@@ -128,7 +122,7 @@ def stage_all(job: Job) -> dict[str, Any]:
     Return the dump of the database, which is the next to be restored. Raises `BackupError`; the hub keeps its state.
     """
     repository = Repository(job.at, job.passphrase)
-    manifest = _open(repository).manifest(job.backup)
+    manifest = Backups(repository, repository.snapshots(f"backup={job.backup}")).manifest(job.backup)
     with exclusive(Path(job.state)):
         staging = Staging(job, manifest, repository)
         staging.clean()
@@ -223,7 +217,8 @@ def commit_state(job: Job) -> dict[str, Any]:
 
 def list_backups(job: Job) -> dict[str, Any]:
     """Return the manifests of all complete backups, and the names of the incomplete ones."""
-    found = _open(Repository(job.at, job.passphrase))
+    repository = Repository(job.at, job.passphrase)
+    found = Backups(repository, repository.snapshots())
     return {
         "complete": [found.manifest(each).to_json() for each in found.complete()],
         "incomplete": found.incomplete(),

@@ -59,6 +59,7 @@ def remove_old(repository: Repository, hub: str, keep: int) -> None:
     if not old:
         return
     try:
+        repository.unlock()
         repository.forget(found.snapshots_of(old))
     except LockedError as exc:
         print(f"Old backups stay for now. {exc}", file=sys.stderr)

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from farandole import __version__
 
 from hub.backup.manifest import FILE, MANIFEST, REPOSITORIES, SETTINGS, STATE, Manifest, Part
 from hub.backup.place import BackupError
-from hub.backup.repository import Repository
+from hub.backup.repository import MissingRepositoryError, Repository
 from hub.backup.retention import remove_old
 from hub.backup.state import DUMP, exclusive, hub_id, schema_of
 from hub.backup.swap import STAGED, finish
@@ -71,10 +72,11 @@ class Saving:
 
     def run(self) -> Manifest:
         """Add all parts, then the manifest."""
-        if not self._repository.exists():
-            self._repository.create()
-        self._repository.unlock()
-        self._earlier = self._repository.snapshots(f"hub={self._hub}")
+        try:
+            self._earlier = self._repository.snapshots(f"hub={self._hub}")
+        except MissingRepositoryError:
+            self._create()
+            self._earlier = []
         try:
             manifest = self._add_all()
         finally:
@@ -83,6 +85,15 @@ class Saving:
         if self._job.keep:
             remove_old(self._repository, self._hub, self._job.keep)
         return manifest
+
+    def _create(self) -> None:
+        record = BackupRecord.read(self._state)
+        if record is not None and record.place == self._job.place:
+            raise BackupError(
+                f"There is no backup at {record.place}, but the hub was backed up there, as {record.id}. Mount its "
+                "disk, or choose another place."
+            )
+        self._repository.create()
 
     def _add_all(self) -> Manifest:
         shutil.rmtree(self._copies, ignore_errors=True)
@@ -105,10 +116,16 @@ class Saving:
             schema=schema,
             deployment=self._job.deployment,
             database=self._job.database,
-            parts=tuple(self._parts),
+            parts=self._identified(),
         )
         self._add_texts(MANIFEST, {FILE: manifest.to_json()})
         return manifest
+
+    def _identified(self) -> tuple[Part, ...]:
+        """Return the parts with the full ids of their snapshots. restic reports the first digits of new ones."""
+        ids = [str(each["id"]) for each in self._repository.snapshots(f"backup={self._id}")]
+        full = {part.name: next(each for each in ids if each.startswith(part.snapshot)) for part in self._parts}
+        return tuple(replace(part, snapshot=full[part.name]) for part in self._parts)
 
     def _add_state(self) -> str:
         """Add the state, and return the revision of the database's schema."""

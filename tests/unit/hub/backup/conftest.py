@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hub.backup.operations import back_up
 from tests.clients.backups import LocalHub
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hub.backup.manifest import Manifest
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +24,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> LocalHub:
     return hub
 
 
+@pytest.fixture(scope="session")
+def saved(template: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+    """A place with a backup of the template, which is copied for each test as well."""
+    folder = tmp_path_factory.mktemp("backups")
+    return folder, back_up(template.site, template.place(folder))
+
+
 @pytest.fixture
-def hub(template: LocalHub, tmp_path: Path) -> LocalHub:
-    """A hub for one test."""
+def hub(template: LocalHub, saved: tuple[Path, Manifest], tmp_path: Path) -> LocalHub:
+    """A hub for one test, which has been backed up once."""
     found = LocalHub(tmp_path / "hub")
     shutil.copytree(template.state, found.state, symlinks=True)
     return found
@@ -36,8 +46,20 @@ def new(tmp_path: Path) -> LocalHub:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """The folder of the backups."""
-    folder = tmp_path / "backups"
+def manifest(saved: tuple[Path, Manifest]) -> Manifest:
+    """The manifest of the hub's first backup."""
+    return saved[1]
+
+
+@pytest.fixture
+def place(saved: tuple[Path, Manifest], tmp_path: Path) -> Path:
+    """The folder of the backups, with the first one."""
+    return shutil.copytree(saved[0], tmp_path / "backups")
+
+
+@pytest.fixture
+def empty_place(tmp_path: Path) -> Path:
+    """A folder without backups."""
+    folder = tmp_path / "empty"
     folder.mkdir()
     return folder

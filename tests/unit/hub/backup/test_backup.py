@@ -5,18 +5,20 @@ from __future__ import annotations
 import fcntl
 import json
 import subprocess
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hub.backup.agent import perform
-from hub.backup.job import SAVE, Job
+from hub.backup.job import SAVE, STAGE, Job
 from hub.backup.manifest import STATE, Manifest, Part
 from hub.backup.operations import Choice, back_up, list_backups, restore
 from hub.backup.place import BackupError
 from hub.backup.repository import Repository
 from hub.backup.restore import Staging
+from hub.backup.state import hub_id
 from hub.backup.swap import LOCK
 from spawner_config.operators.backup_record import BackupRecord
 from tests.clients.backups import PASSWORD_FILE, tree
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 NEWEST = Choice()
 
 
-def test_an_empty_machine_gets_the_whole_hub(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    manifest = back_up(hub.site, hub.place(place))
+def test_an_empty_machine_gets_the_whole_hub(hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest) -> None:
     new.knows_passphrase_of(hub)
     assert restore(new.site, new.place(place), NEWEST) == manifest
     assert tree(new.homes) == tree(hub.homes)
@@ -43,21 +44,17 @@ def test_an_empty_machine_gets_the_whole_hub(hub: LocalHub, new: LocalHub, place
     assert not list(new.state.rglob(".restore"))
     secret = new.state / "snapshots_secret"
     assert "no errors were found" in restic(new.state / "snapshots" / "ada", secret, "check", "--read-data")
-
-
-def test_the_snapshots_of_users_keep_the_time_of_their_arrival(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    back_up(hub.site, hub.place(place))
-    new.knows_passphrase_of(hub)
-    restore(new.site, new.place(place), NEWEST)
+    # The hub removes snapshots by the time of their arrival.
     for path in (hub.state / "snapshots" / "ada" / "snapshots").iterdir():
         copy = new.state / "snapshots" / "ada" / "snapshots" / path.name
         assert int(copy.stat().st_mtime) == int(path.stat().st_mtime)
 
 
-def test_the_manifest_and_the_record_say_what_was_backed_up(
-    hub: LocalHub, place: Path, capsys: pytest.CaptureFixture[str]
+def test_the_first_backup_makes_the_passphrase_and_a_record(
+    hub: LocalHub, empty_place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manifest = back_up(hub.site, hub.place(place))
+    (hub.state / PASSWORD_FILE).unlink()
+    manifest = back_up(hub.site, hub.place(empty_place))
     said = capsys.readouterr().err
     assert f"{hub.state / PASSWORD_FILE} is the passphrase of the backups. Keep a copy of it elsewhere" in said
     assert (hub.state / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600
@@ -66,23 +63,23 @@ def test_the_manifest_and_the_record_say_what_was_backed_up(
     assert [part.name for part in manifest.parts] == [STATE, *repositories, "home/ada", "home/grace"]
     assert manifest.bytes > 100_000
     record = BackupRecord.read(hub.state)
-    assert record == BackupRecord(id=manifest.id, time=manifest.time, place=str(place), bytes=manifest.bytes)
+    assert record == BackupRecord(id=manifest.id, time=manifest.time, place=str(empty_place), bytes=manifest.bytes)
+
+
+def test_what_is_backed_up_again_takes_little_room(
+    hub: LocalHub, place: Path, manifest: Manifest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _size(place)
     assert back_up(hub.site, hub.place(place)).id > manifest.id
+    assert _size(place) - before < 100_000
     assert "passphrase" not in capsys.readouterr().err
 
 
-def test_what_is_backed_up_again_takes_little_room(hub: LocalHub, place: Path) -> None:
-    (hub.homes / "ada" / "large").write_bytes(bytes(range(256)) * 40_000)
-    back_up(hub.site, hub.place(place))
-    before = _size(place)
-    back_up(hub.site, hub.place(place))
-    assert _size(place) - before < 200_000
-
-
+@pytest.mark.release
 def test_a_database_of_a_killed_hub_is_backed_up(hub: LocalHub, new: LocalHub, place: Path) -> None:
     kill = "import os, sqlite3; d = sqlite3.connect('jupyterhub.sqlite'); d.execute('PRAGMA cache_size = 1'); "
     kill += "d.executemany('INSERT INTO users VALUES (?)', [(str(n) * 999,) for n in range(999)]); os._exit(1)"
-    subprocess.run(["python3", "-c", kill], cwd=hub.state, check=False)
+    subprocess.run([sys.executable, "-c", kill], cwd=hub.state, check=False)
     assert (hub.state / "jupyterhub.sqlite-journal").exists()
     back_up(hub.site, hub.place(place))
     new.knows_passphrase_of(hub)
@@ -90,39 +87,31 @@ def test_a_database_of_a_killed_hub_is_backed_up(hub: LocalHub, new: LocalHub, p
     assert new.users() == ["ada", "grace"]
 
 
-def test_a_hub_with_users_is_only_replaced_after_a_backup(hub: LocalHub, place: Path) -> None:
-    first = back_up(hub.site, hub.place(place))
+def test_a_hub_with_users_is_only_replaced_after_a_backup(hub: LocalHub, place: Path, manifest: Manifest) -> None:
     hub.write("ada", "notes.txt", "changed")
     hub.write("otto", "notes.txt", "new")
     hub.add_users("otto")
     changed = tree(hub.homes)
-    with pytest.raises(BackupError, match=r"This hub has 3 users and 3 homes, and nothing was changed\. .* REPLACE=yes"):
+    with pytest.raises(BackupError, match=r"has 3 users and 3 homes, and nothing was changed\. .* REPLACE=yes"):
         restore(hub.site, hub.place(place), NEWEST)
     assert tree(hub.homes) == changed
-    assert restore(hub.site, hub.place(place), Choice(replace=True)) == first
+    assert restore(hub.site, hub.place(place), Choice(replace=True)) == manifest
     assert hub.users() == ["ada", "grace"]
     assert (hub.homes / "ada" / "notes.txt").read_text() == "of ada"
     assert not (hub.homes / "otto").exists()
-    # The state before the restore is the newest backup.
-    restore(hub.site, hub.place(place), Choice(replace=True))
-    assert hub.users() == ["ada", "grace", "otto"]
-    assert tree(hub.homes) == changed
+    complete, _ = list_backups(hub.site, hub.place(place))
+    assert [part.name for part in complete[-1].parts][-1] == "home/otto"
 
 
 def test_homes_without_a_database_are_not_overwritten(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    back_up(hub.site, hub.place(place))
     new.knows_passphrase_of(hub)
     new.write("ada", "notes.txt", "newer")
     with pytest.raises(BackupError, match="This hub has 0 users and 1 homes, and nothing was changed"):
         restore(new.site, new.place(place), NEWEST)
     assert (new.homes / "ada" / "notes.txt").read_text() == "newer"
-    restore(new.site, new.place(place), Choice(replace=True, other_hub=True))
-    complete, _ = list_backups(new.site, new.place(place))
-    assert len(complete) == 2
 
 
 def test_a_wrong_passphrase_changes_nothing(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    back_up(hub.site, hub.place(place))
     with pytest.raises(BackupError, match=r"There is no file .*/backup_password .* FARANDOLE_BACKUP_PASSWORD_FILE"):
         restore(new.site, new.place(place), NEWEST)
     new.knows_passphrase_of(hub)
@@ -135,59 +124,61 @@ def test_a_wrong_passphrase_changes_nothing(hub: LocalHub, new: LocalHub, place:
         back_up(hub.site, hub.place(place))
 
 
-def test_a_backup_of_another_hub_is_refused(hub: LocalHub, new: LocalHub, place: Path, tmp_path: Path) -> None:
-    theirs = back_up(hub.site, hub.place(place))
-    new.fill()
-    (other := tmp_path / "other").mkdir()
-    ours = back_up(new.site, new.place(other))
+def test_a_backup_of_another_hub_is_refused(hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest) -> None:
     new.knows_passphrase_of(hub)
-    before = new.secrets()
-    with pytest.raises(BackupError, match=rf"is of another hub, whose id is {theirs.hub}\. This hub's id is {ours.hub}"):
+    own = hub_id(new.state, create=True)
+    with pytest.raises(BackupError, match=rf"is of another hub, whose id is {manifest.hub}\. This hub's id is {own}"):
         restore(new.site, new.place(place), Choice(replace=True))
-    assert new.secrets() == before
-    restore(new.site, new.place(place), Choice(replace=True, other_hub=True))
+    assert hub_id(new.state) == own
+    restore(new.site, new.place(place), Choice(other_hub=True))
     assert new.secrets() == hub.secrets()
 
 
-def test_backups_of_several_hubs_need_a_choice(hub: LocalHub, new: LocalHub, place: Path, tmp_path: Path) -> None:
-    first = back_up(hub.site, hub.place(place))
-    new.fill()
+def test_backups_of_several_hubs_need_a_choice(
+    hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest
+) -> None:
+    other = replace(manifest, id="99991231T000000Z-0000", hub="other")
+    _add_manifest(hub, place, other)
     new.knows_passphrase_of(hub)
-    back_up(new.site, new.place(place))
-    empty = type(hub)(tmp_path / "empty")
-    empty.knows_passphrase_of(hub)
-    with pytest.raises(BackupError, match=rf"are of several hubs\. Add BACKUP= with one of: {first.id}, "):
-        restore(empty.site, empty.place(place), NEWEST)
-    restore(empty.site, empty.place(place), Choice(backup=first.id))
-    assert empty.secrets() == hub.secrets()
+    with pytest.raises(BackupError, match=rf"are of several hubs\. Add BACKUP= with one of: {manifest.id}, {other.id}"):
+        restore(new.site, new.place(place), NEWEST)
+    restore(new.site, new.place(place), Choice(backup=manifest.id))
+    assert new.secrets() == hub.secrets()
 
 
-def test_an_incomplete_backup_is_named_and_not_restored(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    first = back_up(hub.site, hub.place(place))
-    repository = _repository(hub, place)
-    repository.back_up(hub.homes, (f"hub={first.hub}", "backup=99991231T000000Z-0000", "part=state"))
+def test_an_incomplete_backup_is_named_and_not_restored(
+    hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest
+) -> None:
+    name = "99991231T000000Z-0000"
+    _repository(hub, place).back_up(hub.homes, (f"hub={manifest.hub}", f"backup={name}", "part=state"))
     new.knows_passphrase_of(hub)
-    with pytest.raises(BackupError, match=rf"99991231T000000Z-0000 is incomplete, .* Complete are: {first.id}\."):
-        restore(new.site, new.place(place), Choice(backup="99991231T000000Z-0000"))
+    with pytest.raises(BackupError, match=rf"{name} is incomplete, .* Complete are: {manifest.id}\."):
+        restore(new.site, new.place(place), Choice(backup=name))
     complete, interrupted = list_backups(new.site, new.place(place))
-    assert ([each.id for each in complete], interrupted) == ([first.id], ["99991231T000000Z-0000"])
-    assert restore(new.site, new.place(place), NEWEST) == first
+    assert (complete, interrupted) == ([manifest], [name])
+    assert not new.homes.exists()
 
 
-def test_a_place_without_a_complete_backup_says_so(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    hub.place(place).passphrase(create=True)
+def test_a_place_without_a_complete_backup_says_so(hub: LocalHub, new: LocalHub, empty_place: Path) -> None:
     new.knows_passphrase_of(hub)
     with pytest.raises(BackupError, match="There is no backup at"):
-        restore(new.site, new.place(place), NEWEST)
-    repository = _repository(hub, place)
+        restore(new.site, new.place(empty_place), NEWEST)
+    repository = _repository(hub, empty_place)
     repository.create()
     repository.back_up(hub.homes, ("hub=1", "backup=interrupted", "part=state"))
     with pytest.raises(BackupError, match=r"No backup at .* is complete, .* Interrupted were: interrupted\."):
-        restore(new.site, new.place(place), NEWEST)
+        restore(new.site, new.place(empty_place), NEWEST)
     with pytest.raises(BackupError, match=r"There is no backup nothing\. Complete are: none\."):
-        restore(new.site, new.place(place), Choice(backup="nothing"))
+        restore(new.site, new.place(empty_place), Choice(backup="nothing"))
     with pytest.raises(BackupError, match="does not exist. Create it, or mount its disk"):
-        back_up(hub.site, hub.place(place / "missing"))
+        back_up(hub.site, hub.place(empty_place / "missing"))
+
+
+def test_a_place_that_is_not_mounted_gets_no_backup(hub: LocalHub, empty_place: Path) -> None:
+    BackupRecord(id="1", time="2026-11-30T18:00:00+00:00", place=str(empty_place), bytes=1).write(hub.state)
+    with pytest.raises(BackupError, match="but the hub was backed up there, as 1. Mount its disk, or choose another"):
+        back_up(hub.site, hub.place(empty_place))
+    assert not list(empty_place.iterdir())
 
 
 def test_two_backups_at_once_are_refused(hub: LocalHub, place: Path) -> None:
@@ -198,7 +189,6 @@ def test_two_backups_at_once_are_refused(hub: LocalHub, place: Path) -> None:
 
 
 def test_a_running_hub_is_not_replaced(hub: LocalHub, place: Path) -> None:
-    back_up(hub.site, hub.place(place))
     with (hub.state / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(BackupError, match=r"A hub is running with the state folder .* Stop it first\."):
@@ -215,14 +205,9 @@ def test_a_running_hub_is_not_replaced(hub: LocalHub, place: Path) -> None:
     ],
 )
 def test_what_this_hub_cannot_restore_is_refused(
-    hub: LocalHub, new: LocalHub, place: Path, tmp_path: Path, change: dict[str, str], message: str
+    hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest, change: dict[str, Any], message: str
 ) -> None:
-    manifest = back_up(hub.site, hub.place(place))
-    changed = replace(manifest, id="99991231T000000Z-0000", **change)
-    folder = tmp_path / "manifest"
-    folder.mkdir()
-    (folder / "manifest.json").write_text(changed.to_json())
-    _repository(hub, place).back_up(folder, (f"hub={manifest.hub}", f"backup={changed.id}", "part=manifest"))
+    _add_manifest(hub, place, replace(manifest, id="99991231T000000Z-0000", **change))
     new.knows_passphrase_of(hub)
     with pytest.raises(BackupError, match=message):
         restore(new.site, new.place(place), NEWEST)
@@ -232,7 +217,7 @@ def test_what_this_hub_cannot_restore_is_refused(
 @pytest.mark.parametrize("name", ["../state", "home/../ada", "home/", "group/a/b", "other"])
 def test_names_of_parts_lead_to_no_other_folder(name: str) -> None:
     part = Part(name=name, snapshot="1", bytes=0, files=0)
-    values = {each: "1" for each in ("id", "hub", "time", "version", "schema", "deployment", "database")}
+    values = dict.fromkeys(("id", "hub", "time", "version", "schema", "deployment", "database"), "1")
     with pytest.raises(BackupError, match="does not know"):
         Manifest.from_json(Manifest(**values, parts=(part,)).to_json(), "one")
 
@@ -243,37 +228,36 @@ def test_a_damaged_manifest_is_named(text: str) -> None:
         Manifest.from_json(text, "one")
 
 
-def test_a_disk_without_room_keeps_what_it_has(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    manifest = back_up(hub.site, hub.place(place))
+def test_a_disk_without_room_keeps_what_it_has(hub: LocalHub, place: Path, manifest: Manifest) -> None:
     large = replace(manifest.parts[0], bytes=1 << 60)
-    staging = Staging(_job(hub, place), replace(manifest, parts=(large,)), _repository(hub, place))
+    job = Job(action=STAGE, place=str(place), passphrase="x", state=str(hub.state))
+    staging = Staging(job, replace(manifest, parts=(large,)), _repository(hub, place))
     with pytest.raises(BackupError, match=r"GiB free, and the backup needs .* Make room, and try again; nothing was"):
         staging.check_room()
 
 
 def test_a_restore_that_fails_leaves_nothing(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    back_up(hub.site, hub.place(place))
-    packs = sorted((place / "farandole" / "data").rglob("*"), key=lambda path: path.stat().st_size)
-    packs[-1].unlink()
+    packs = [path for path in (place / "farandole" / "data").rglob("*") if path.is_file()]
+    max(packs, key=lambda path: path.stat().st_size).unlink()
     new.knows_passphrase_of(hub)
     with pytest.raises(BackupError, match="restic failed with the backups at"):
         restore(new.site, new.place(place), NEWEST)
     assert not list(new.state.rglob(".restore"))
     assert not list(new.homes.iterdir())
-    assert sorted(path.name for path in new.state.iterdir() if path.is_file()) == ["backup.lock", PASSWORD_FILE, "lock"]
+    assert not {path.name for path in new.state.iterdir()} & {"jupyterhub.sqlite", "cookie_secret", "password"}
 
 
-def test_old_backups_are_removed_and_the_last_ones_stay(hub: LocalHub, new: LocalHub, place: Path) -> None:
-    first = back_up(hub.site, hub.place(place))
+@pytest.mark.release
+def test_old_backups_are_removed_and_the_last_ones_stay(
+    hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest
+) -> None:
     repository = _repository(hub, place)
-    repository.back_up(hub.homes, (f"hub={first.hub}", f"backup={first.id}x", "part=state"))
+    repository.back_up(hub.homes, (f"hub={manifest.hub}", f"backup={manifest.id}x", "part=state"))
     repository.back_up(hub.homes, ("hub=other", "backup=00000000T000000Z-0000", "part=state"))
     second = back_up(hub.site, hub.place(place))
     hub.write("ada", "notes.txt", "third")
     third = back_up(hub.site, hub.place(place), keep=2)
-    complete, interrupted = list_backups(hub.site, hub.place(place))
-    assert [each.id for each in complete] == [second.id, third.id]
-    assert interrupted == ["00000000T000000Z-0000"]
+    assert list_backups(hub.site, hub.place(place)) == ([second, third], ["00000000T000000Z-0000"])
     new.knows_passphrase_of(hub)
     restore(new.site, new.place(place), Choice(backup=second.id))
     assert (new.homes / "ada" / "notes.txt").read_text() == "of ada"
@@ -291,13 +275,16 @@ def test_there_must_be_a_hub(tmp_path: Path) -> None:
         perform(Job(action=SAVE, place=str(tmp_path), passphrase="x", state=str(tmp_path / "none")))
 
 
-def _job(hub: LocalHub, place: Path) -> Job:
-    return Job(action=SAVE, place=str(place), passphrase="x", state=str(hub.state))
-
-
 def _repository(hub: LocalHub, place: Path) -> Repository:
     found = hub.place(place)
     return Repository(found.at(str(place)), found.passphrase())
+
+
+def _add_manifest(hub: LocalHub, place: Path, manifest: Manifest) -> None:
+    folder = hub.state.parent / "manifest"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(manifest.to_json())
+    _repository(hub, place).back_up(folder, (f"hub={manifest.hub}", f"backup={manifest.id}", "part=manifest"))
 
 
 def _size(folder: Path) -> int:

@@ -158,6 +158,7 @@ NOT_FOR_USERS = {
         'raise HTTPError(400, "%s", exc)': PASSED_ON,
         'raise HTTPError(409, "%s", exc)': PASSED_ON,
     },
+    "hub/backup/sites/command.py": {'raise BackupError(str(result["error"]))': PASSED_ON},
     "spawner_config/publishing/publications.py": {"raise PublicationError(_error_of(": PASSED_ON},
     "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},

@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from images.doctor import write_doctor
+from images.doctor import write_backup, write_doctor
 from images.engine import is_built, run_step
 from images.names import IMAGES, ROOT, Image, registry_prefix, size_text, version
 from images.publish import PublishError, built_images, local_tag
@@ -48,6 +48,7 @@ def write(tags: list[str], folder: Path) -> Path:
         for file in (*(ROOT / each for each in FILES), IMAGES / "load"):
             shutil.copy(file, content)
         write_doctor(content / "doctor")
+        write_backup(content / "backup")
         shutil.copytree(ROOT / "notebooks", content / "notebooks", ignore=shutil.ignore_patterns(".*"))
         save(tags, content / "images.tar.gz")
         part = Path(temporary) / f"{name}.tar"

@@ -29,6 +29,7 @@ CELL_SECONDS = 240.0
 CARRIED = {
     "docker-compose.yml",
     ".env.example",
+    "backup",
     "doctor",
     "load",
     "images.tar.gz",

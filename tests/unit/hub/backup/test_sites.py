@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from hub.backup.sites.kubernetes import KubernetesSite
 from hub.doctor.backups import judge_backup
 from hub.doctor.finding import Level
 from hub.services.operators.__main__ import template
+from images.doctor import write_backup
 from spawner_config.operators.backup_record import BackupRecord
 from tests.clients.backups import LocalHub
 
@@ -128,6 +131,16 @@ def test_the_command_names_what_is_missing(
     with pytest.raises(SystemExit):
         main(["save", "--keep", "many", "/x"], {})
     assert "KEEP is 'many'. It must be a number of backups" in capsys.readouterr().err
+
+
+def test_the_program_of_a_bundle_needs_no_package(tmp_path: Path) -> None:
+    write_backup(tmp_path / "backup")
+    (tmp_path / ".env").write_text("FARANDOLE_NAME=lab\n")
+    # -S hides site-packages, because the program must not depend on packages that are installed for the tests.
+    command = [sys.executable, "-I", "-S", str(tmp_path / "backup"), "restore", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env={})
+    assert done.returncode == 1
+    assert done.stderr.startswith("There is no command docker here. Install it first.")
 
 
 def test_the_doctor_says_when_the_last_backup_was() -> None:

@@ -137,8 +137,9 @@ def test_the_program_of_a_bundle_needs_no_package(tmp_path: Path) -> None:
     write_backup(tmp_path / "backup")
     (tmp_path / ".env").write_text("FARANDOLE_NAME=lab\n")
     # -S hides site-packages, because the program must not depend on packages that are installed for the tests.
+    environment = {"PATH": str(tmp_path)}
     command = [sys.executable, "-I", "-S", str(tmp_path / "backup"), "restore", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env={})
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.returncode == 1
     assert done.stderr.startswith("There is no command docker here. Install it first.")
 

@@ -67,7 +67,7 @@ def test_the_passphrase_may_be_in_another_file(tmp_path: Path) -> None:
 
 def test_the_kind_of_the_hub_is_found(tmp_path: Path) -> None:
     environ = {"FARANDOLE_STATE": str(tmp_path / "state")}
-    with pytest.raises(BackupError, match=r"There is no hub here\. Choose one with SITE=, .* local, compose, kubernetes"):
+    with pytest.raises(BackupError, match=r"There is no hub here\. Choose one with SITE=, .* local, compose, kube"):
         find_site("", tmp_path, environ)
     (tmp_path / ".env").write_text("FARANDOLE_NAME=lab\nFARANDOLE_DEPLOYMENT=swarm\n")
     found = find_site("", tmp_path, environ)
@@ -137,9 +137,9 @@ def test_the_program_of_a_bundle_needs_no_package(tmp_path: Path) -> None:
     write_backup(tmp_path / "backup")
     (tmp_path / ".env").write_text("FARANDOLE_NAME=lab\n")
     # -S hides site-packages, because the program must not depend on packages that are installed for the tests.
-    environment = {"PATH": str(tmp_path)}
+    empty = {"PATH": str(tmp_path)}
     command = [sys.executable, "-I", "-S", str(tmp_path / "backup"), "restore", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env=empty)
     assert done.returncode == 1
     assert done.stderr.startswith("There is no command docker here. Install it first.")
 

@@ -8,6 +8,9 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.workers.worker import WorkerInfo, WorkerSource
 
+SOFTWARE = {"packages": {}, "data_sets": {}}
+"""The answer of a rank to the call `preload`."""
+
 
 class Server:
     def __init__(self, name):
@@ -24,7 +27,7 @@ class Rank(RankKernel):
         self.outcome = "ok"
 
     async def evaluate(self, expression, *, subshell=None):
-        return self.reply("ok")
+        return self.reply("ok", SOFTWARE if ".preload(" in expression else None)
 
     async def execute(self, code, **_):
         self.computes.set()
@@ -35,8 +38,8 @@ class Rank(RankKernel):
         self.outcome = "error"
         self.over.set()
 
-    def reply(self, status):
-        return Reply(rank=self.rank, worker=self.worker.name, status=status, ended=time.monotonic())
+    def reply(self, status, value=None):
+        return Reply(rank=self.rank, worker=self.worker.name, status=status, ended=time.monotonic(), value=value)
 
 
 class Hub(WorkerSource):

@@ -95,13 +95,14 @@ def cannot_be_placed(words: str, seconds: float) -> str:
 
 def refusal(exc: ApiException) -> str:
     """Return the error message for an object that the API server refuses, including the server's reason."""
-    words = _words(exc)
+    words = words_of(exc)
     if "exceeded quota" in words:
         return f"A quota of this hub is used up: {words}. Stop servers that you do not need, or ask the administrator."
     return f"Kubernetes refuses this server: {words}. Ask the administrator, who finds more in the hub's log."
 
 
-def _words(exc: ApiException) -> str:
+def words_of(exc: ApiException) -> str:
+    """Return the API server's reason for a refusal."""
     try:
         words = json.loads(exc.body or "")["message"]
     except (ValueError, KeyError, TypeError):

@@ -21,6 +21,7 @@ from spawner_config.origins.hosts import DANGER
 from spawner_config.pages import show
 from spawner_config.settings import ROOT, SettingsError
 from spawner_config.shares import items
+from spawner_config.snapshots.mirrors import MirrorSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,6 +90,7 @@ def configure_operators(
         containers=containers,
         secure=bool((c.JupyterHub.get("tornado_settings") or {}).get("cookie_options", {}).get("secure")),
         danger=DANGER if settings.one_origin else "",
+        mirror=MirrorSettings.from_environment(os.environ).snapshots_mirror,
     )
     _add(c, "services", _service(site, url, bind))
     _add(c, "load_roles", {"name": f"{SERVICE}-service", "scopes": SCOPES, "services": [SERVICE]})

@@ -37,6 +37,7 @@ class Site:
     - ``containers``: how the names of the servers' containers begin
     - ``secure``: whether browsers may send cookies only over HTTPS
     - ``danger``: what the page warns of, or an empty string
+    - ``mirror``: the address of the hub's mirror, or an empty string
     """
 
     state: Path
@@ -47,6 +48,7 @@ class Site:
     containers: str = ""
     secure: bool = False
     danger: str = ""
+    mirror: str = ""
 
     @property
     def environment(self) -> dict[str, str]:

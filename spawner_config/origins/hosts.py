@@ -75,6 +75,11 @@ def host_label(name: str) -> str:
     return f"u-{stub}--{base64.b32encode(digest).decode().lower()}"
 
 
+def is_host_label(text: str) -> bool:
+    """Return whether `host_label` can return this text."""
+    return len(text) <= LABEL_LENGTH and (PLAIN.fullmatch(text) or HASHED.fullmatch(text)) is not None
+
+
 def subdomain_hook(name: str, domain: str, kind: str) -> str:
     """Return the host of a user, or the hub's own for its services (``c.JupyterHub.subdomain_hook``)."""
     return domain if kind == "service" else f"{host_label(name)}.{domain}"

@@ -105,6 +105,8 @@ class VolumeStore(VersionStore):
         await self._call(self._client.start, name)
         while (state := (await self._call(self._client.inspect_container, name))["State"])["Running"]:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
+        if state.get("OOMKilled"):
+            return Ended(status=state["ExitCode"], outcome=f"its {MEMORY} of memory were not enough")
         said = await self._call(self._client.logs, name)
         return Ended(status=state["ExitCode"], outcome=said.decode(errors="replace"))
 

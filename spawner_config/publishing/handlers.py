@@ -14,6 +14,7 @@ from tornado.web import HTTPError
 
 from spawner_config.publishing.command import HOME
 from spawner_config.publishing.publications import Order, PublicationError
+from spawner_config.roles import is_notebook
 
 if TYPE_CHECKING:
     from spawner_config.publishing.publications import Publications
@@ -35,16 +36,19 @@ class PublicationHandler(APIHandler):  # type: ignore[misc]
 
     @needs_scope("servers")  # type: ignore[untyped-decorator]
     def post(self, user_name: str, name: str) -> None:
-        """Begin a publication. Answer 403 to others, 400 for invalid values, and 409 while another one is copied."""
+        """Begin a publication.
+
+        Answer 403 to others, 400 for invalid values, and 409 while another one is copied or no notebook server runs.
+        """
         user = self._publisher(user_name)
         try:
             check_name(name)
         except UsageError as exc:
             raise HTTPError(400, "%s", exc) from exc
         folder, size = self._body()
-        order = Order(user=user.name, spawner=user.spawners[""], name=name, folder=folder, bytes=size)
         try:
-            self._publications.begin(order)
+            spawner = _notebook_of(user)
+            self._publications.begin(Order(user=user.name, spawner=spawner, name=name, folder=folder, bytes=size))
         except PublicationError as exc:
             raise HTTPError(409, "%s", exc) from exc
         self.set_status(202)
@@ -76,6 +80,14 @@ class PublicationHandler(APIHandler):  # type: ignore[misc]
         if (state := self._publications.state_of(user, name)) is None:
             raise HTTPError(404, "The hub knows no publication of %r by %s.", name, user)
         self.finish(json.dumps(state))
+
+
+def _notebook_of(user: Any) -> Any:
+    """Return the spawner of a running notebook server of the user. Its start has checked whose home it mounts."""
+    for spawner in user.spawners.values():
+        if is_notebook(spawner.name) and spawner.ready:
+            return spawner
+    raise PublicationError("your notebook server does not run; start it first")
 
 
 def _is_below_home(folder: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import ClientError
 from kubernetes_asyncio.client.rest import ApiException
 
+from spawner_config.kubernetes.pod_status import words_of
 from spawner_config.labels import HUB_LABEL
 from spawner_config.publishing.command import HOME, PLACE, publish_command
 from spawner_config.publishing.publications import Ended, PublicationError, VersionStore
@@ -24,7 +25,13 @@ START_SECONDS = 1200
 """How many seconds the pod may take to start, which includes the creation of the volume and pulling the image."""
 GONE_SECONDS = 60
 """How many seconds an earlier pod of the same name may take to end."""
+OUTAGE_SECONDS = 120
+"""How many seconds the API server may not answer while a folder is copied, for example because it is restarted."""
 NOT_FOUND = 404
+REFUSALS = {400, 401, 403}
+DELETED = "the pod that copies it was deleted, for example because its node has failed or is maintained; try again"
+SIZE_LABEL = "farandole.mib"
+"""The label of claims of versions with their size in MiB. The API server may write the size itself in another unit."""
 USER_ID = 1000
 MIB = 2**20
 SPARE_MIB = 256
@@ -43,9 +50,11 @@ class ClaimStore(VersionStore):
     async def copy(self, version: DataVersion, order: Order) -> Ended | None:
         """Copy a folder to the claim of a version."""
         pods = _Pods(order.spawner.api, order.spawner.namespace)
-        name = f"{self._deployment.name}-publish-{version.name}"
+        # The names of servers' pods have no dot, so that none of them is replaced.
+        name = f"{self._deployment.name}-publish.{version.name}"
         try:
-            if not await pods.claim(publication_claim(self._deployment, version, order.bytes)):
+            claim = publication_claim(self._deployment, version, order.bytes)
+            if not await pods.claim(claim, order.bytes // MIB + SPARE_MIB):
                 return None
             await pods.remove(name)
             await pods.create(publication_pod(self._deployment, name, version, order))
@@ -55,7 +64,7 @@ class ClaimStore(VersionStore):
                 with suppress(*API_ERRORS):
                     await pods.delete(name)
         except ApiException as exc:
-            raise PublicationError(f"Kubernetes refuses what copies the folder: {exc.reason} ({exc.status})") from exc
+            raise PublicationError(f"Kubernetes refuses what copies the folder: {words_of(exc)}") from exc
         except (ClientError, TimeoutError) as exc:
             raise PublicationError(f"Kubernetes does not answer the hub ({exc}); try again in a minute") from exc
 
@@ -67,8 +76,8 @@ class _Pods:
         self._api = api
         self._namespace = namespace
 
-    async def claim(self, claim: dict[str, Any]) -> bool:
-        """Create a claim if there is none with its name, and return whether it is of this hub."""
+    async def claim(self, claim: dict[str, Any], mib: int) -> bool:
+        """Create a claim if there is none with its name; return whether it is of this hub and has at least ``mib``."""
         name, labels = claim["metadata"]["name"], claim["metadata"]["labels"]
         try:
             found = await self._api.read_namespaced_persistent_volume_claim(name, self._namespace)
@@ -77,7 +86,8 @@ class _Pods:
                 raise
             await self._api.create_namespaced_persistent_volume_claim(self._namespace, claim)
             return True
-        return bool(labels.items() <= (found.metadata.labels or {}).items())
+        has = found.metadata.labels or {}
+        return has.get(HUB_LABEL) == labels[HUB_LABEL] and int(has.get(SIZE_LABEL, 0)) >= mib
 
     async def create(self, pod: dict[str, Any]) -> None:
         """Create a pod."""
@@ -88,12 +98,32 @@ class _Pods:
         loop = asyncio.get_running_loop()
         end = loop.time() + START_SECONDS
         while True:
-            status = (await self._api.read_namespaced_pod(name, self._namespace)).status
+            status = await self._status(name)
             if status.phase in {"Succeeded", "Failed"}:
                 return _ended(status)
             if status.phase == "Pending" and loop.time() > end:
                 raise PublicationError(f"the pod that copies it did not start in {START_SECONDS} s{_why(status)}")
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _status(self, name: str) -> Any:
+        """Return the status of a pod, also if the API server does not answer for a while."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + OUTAGE_SECONDS
+        while True:
+            try:
+                found = await self._api.read_namespaced_pod(name, self._namespace)
+            except API_ERRORS as exc:
+                status = getattr(exc, "status", None)
+                if status == NOT_FOUND:
+                    raise PublicationError(DELETED) from exc
+                if loop.time() > end or status in REFUSALS:
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            # The pod of a node that has failed remains in this state.
+            if found.metadata.deletion_timestamp is not None:
+                raise PublicationError(DELETED)
+            return found.status
 
     async def remove(self, name: str) -> None:
         """Delete a pod that an earlier process of the hub has left, and wait until it has ended."""
@@ -117,18 +147,20 @@ class _Pods:
 
 def publication_claim(deployment: KubernetesSettings, version: DataVersion, size: int) -> dict[str, Any]:
     """Return the claim for a version with ``size`` bytes. Its class and its access mode are those of homes."""
+    mib = size * 11 // 10 // MIB + SPARE_MIB
     spec: dict[str, Any] = {
         "accessModes": [deployment.home_access],
-        "resources": {"requests": {"storage": f"{size * 11 // 10 // MIB + SPARE_MIB}Mi"}},
+        "resources": {"requests": {"storage": f"{mib}Mi"}},
     }
     if deployment.home_class:
         spec["storageClassName"] = deployment.home_class
-    metadata = {"name": version.volume, "labels": {HUB_LABEL: deployment.name}}
+    labels = {HUB_LABEL: deployment.name, SIZE_LABEL: str(mib)}
+    metadata = {"name": version.volume, "labels": labels}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
 def publication_pod(deployment: KubernetesSettings, name: str, version: DataVersion, order: Order) -> dict[str, Any]:
-    """Return the pod that copies a folder. No network policy admits a connection of it."""
+    """Return the pod that copies a folder. The network policies admit only its requests to name servers."""
     mounts = {"home": (order.spawner.pvc_name, HOME, True), "version": (version.volume, PLACE, False)}
     container = {
         "name": "publish",

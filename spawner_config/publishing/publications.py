@@ -63,7 +63,7 @@ class VersionStore(ABC):
 
 
 class Publications:
-    """Copies folders of publishers, each data set one after the other."""
+    """Copies folders of publishers. Each user and each data set has one publication at a time."""
 
     def __init__(self, store: VersionStore, publishers: frozenset[str], shares: Shares, *, hub: str) -> None:
         self._store = store
@@ -73,8 +73,8 @@ class Publications:
         for data in shares.data:
             if data.version:
                 self._note(parse_version(data.version))
-        self._tasks: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._users: dict[str, str] = {}
+        self._tasks: dict[tuple[str, str], asyncio.Task[dict[str, Any]]] = {}
+        """The last publication of each user for each data set."""
 
     def admits(self, user: str) -> bool:
         """Return whether a user may publish."""
@@ -87,15 +87,17 @@ class Publications:
                 f"{order.name!r} begins like the names of the hub's own volumes; choose one that does not begin with "
                 f"{self._hub!r}"
             )
-        if (running := self._tasks.get(order.name)) and not running.done():
-            raise PublicationError(f"another version of {order.name!r} is being published; try again when it is done")
-        self._users[order.name] = order.user
-        self._tasks[order.name] = asyncio.create_task(self._publish(order))
+        for user, name in [key for key, task in self._tasks.items() if not task.done()]:
+            if name == order.name:
+                raise PublicationError(f"another version of {name!r} is being published; try again when it is done")
+            if user == order.user:
+                raise PublicationError(f"you are publishing {name!r}; try again when it is done")
+        self._tasks[order.user, order.name] = asyncio.create_task(self._publish(order))
 
     def state_of(self, user: str, name: str) -> dict[str, Any] | None:
         """Return the state of a user's last publication of a data set, or None if this process knows none."""
-        task = self._tasks.get(name)
-        if task is None or self._users[name] != user:
+        task = self._tasks.get((user, name))
+        if task is None:
             return None
         if not task.done():
             return {"state": COPYING}

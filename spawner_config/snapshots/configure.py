@@ -14,10 +14,10 @@ from tornado.log import app_log
 from spawner_config.lifecycle.folder_lock import end_holder
 from spawner_config.lifecycle.idle import KEPT
 from spawner_config.roles import is_notebook
-from spawner_config.settings import ROOT
-from spawner_config.snapshots.mirrors import ACCOUNT, MIRROR_SCOPE, MirrorSettings
+from spawner_config.settings import ROOT, SettingsError
+from spawner_config.snapshots.mirrors import MIRROR, MIRROR_SCOPE, TOKENS, MirrorSettings
 from spawner_config.snapshots.record import service_folder
-from spawner_config.snapshots.settings import ACCESS, SERVICE, SnapshotSettings, variables
+from spawner_config.snapshots.settings import ACCESS, PREFIX, SERVICE, SnapshotSettings, variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +35,8 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
     own = SnapshotSettings.from_environment(os.environ)
     mirrors = MirrorSettings.from_environment(os.environ)
     if own.snapshots == "off":
+        if mirrors.snapshots_mirror or mirrors.snapshots_mirror_tokens:
+            raise SettingsError(f"{MIRROR} and {TOKENS} need {PREFIX}=on, because the service for snapshots uses them.")
         return
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if shutil.which(PROGRAM, path=path) is None:
@@ -49,7 +51,7 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
     _add(c, "extra_user_scopes", ACCESS)
     c.Spawner.server_token_scopes = with_access(c.Spawner.server_token_scopes)
     c.Spawner.pre_spawn_hook = with_variables(c.Spawner.get("pre_spawn_hook"), own.environment)
-    _admit_mirrors(c, mirrors.snapshots_mirror_tokens)
+    _admit_mirrors(c, mirrors.accounts)
 
 
 def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[str]]:
@@ -80,11 +82,10 @@ def with_variables(before: Any, environment: dict[str, str]) -> Callable[[Any], 
     return hook
 
 
-def _admit_mirrors(c: Any, tokens: Mapping[str, str]) -> None:
+def _admit_mirrors(c: Any, accounts: Mapping[str, str]) -> None:
     """Create an account for each hub whose mirror this hub stores. Its token gives access to this mirror only."""
-    if not tokens:
+    if not accounts:
         return
-    accounts = {f"{ACCOUNT}{name}": token for name, token in tokens.items()}
     c.JupyterHub.custom_scopes = {
         **(c.JupyterHub.get("custom_scopes") or {}),
         MIRROR_SCOPE: {"description": "Add to the mirror of another hub, and read it"},

@@ -6,7 +6,7 @@ administrator sets theirs: ``docker node update --label-add farandole.data.image
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from docker.errors import NotFound
 from farandole.datasets.versions.names import DataVersion, parse_version
@@ -39,10 +39,14 @@ def label_node(client: docker.APIClient, node: str, shares: Shares) -> None:
     if not versions:
         return
     try:
-        has = {label_of(version) for version in versions if _is_here(client, version)}
-        lacks = {label_of(version) for version in versions} - has
-        [found] = [each for each in client.nodes() if each["ID"] == node]
-        labels = found["Spec"].get("Labels") or {}
+        volumes = {label_of(version): _inspected(client, version) for version in versions}
+        lacks = {label for label, volume in volumes.items() if volume is None}
+        # A network share is on no machine in particular. If it has a label, the administrator has set it.
+        has = {label for label, volume in volumes.items() if volume is not None and not volume.get("Options")}
+        nodes = client.nodes()
+        [found] = [each for each in nodes if each["ID"] == node]
+        _tell_if_alone(has, [_labels(each) for each in nodes if each["ID"] != node])
+        labels = _labels(found)
         wanted = {key: value for key, value in labels.items() if key not in lacks} | dict.fromkeys(has, HAS_DATA)
         if wanted != labels:
             client.update_node(node, found["Version"]["Index"], {**found["Spec"], "Labels": wanted})
@@ -50,9 +54,25 @@ def label_node(client: docker.APIClient, node: str, shares: Shares) -> None:
         app_log.warning("The hub's node is not labelled with its data sets: %s", reason(exc))
 
 
-def _is_here(client: docker.APIClient, version: DataVersion) -> bool:
-    """Return whether a version is on the disk of the hub's machine. A network share is on no machine in particular."""
+def _tell_if_alone(has: set[str], others: list[dict[str, str]]) -> None:
+    """Log which versions no other node has according to its labels, because only the administrator can set these."""
+    for label in sorted(has):
+        if others and not any(label in labels for labels in others):
+            app_log.info(
+                "Only the hub's node has the label %s, so that workers of profiles that name this data set prefer it. "
+                "If other nodes have the data set, run: docker node update --label-add %s=%s NODE",
+                *(label, label, HAS_DATA),
+            )
+
+
+def _labels(node: dict[str, Any]) -> dict[str, str]:
+    return node["Spec"].get("Labels") or {}
+
+
+def _inspected(client: docker.APIClient, version: DataVersion) -> dict[str, Any] | None:
+    """Return the engine's description of the volume of a version, or None if the hub's machine does not have it."""
     try:
-        return not client.inspect_volume(version.volume).get("Options")
+        found: dict[str, Any] = client.inspect_volume(version.volume)
     except NotFound:
-        return False
+        return None
+    return found

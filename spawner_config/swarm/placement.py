@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from spawner_config.labels import CLUSTER_LABEL
+from spawner_config.labels import CLUSTER_LABEL, HAS_DATA
 from spawner_config.swarm.services import GPU_RESOURCE
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def _fits(node: dict[str, Any], needs: NodeNeeds) -> bool:
 
 def _missing(node: dict[str, Any], needs: NodeNeeds) -> int:
     """Return how many of the needed data sets a node does not have."""
-    return len(set(needs.data) - (node["Spec"].get("Labels") or {}).keys())
+    labels: Mapping[str, str] = node["Spec"].get("Labels") or {}
+    return sum(labels.get(label) != HAS_DATA for label in needs.data)
 
 
 def _gpus(node: dict[str, Any]) -> int:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from hub.services.snapshots.repository import NAME
 from spawner_config.settings import ROOT
-from spawner_config.snapshots.mirrors import MIRROR_SCOPE
+from spawner_config.snapshots.mirrors import MIRROR_SCOPE, TOKENS
 from spawner_config.snapshots.settings import ACCESS
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ADA, GRACE, NO_ACCESS, HUBS_OWN = "a" * 32, "b" * 32, "c" * 32, "d" * 32
 """The tokens of two users, of a user's worker, and of a service."""
-LAB, SCHOOL = "1a" * 16, "2b" * 16
-"""The tokens of two other hubs, whose mirrors the service stores."""
+LAB, SCHOOL, OLD_LAB = "1a2b3c4d" * 8, "5e6f7081" * 8, "92a3b4c5" * 8
+"""The tokens of two other hubs, whose mirrors the service stores, and the one that the first of them had before."""
 STRANGE, STRANGE_NAME = "e" * 32, "zoë/../ada: é %2f"
 MODELS = {
     ADA: {"kind": "user", "name": "ada", "scopes": [ACCESS]},
@@ -36,6 +36,7 @@ MODELS = {
     NO_ACCESS: {"kind": "user", "name": "ada", "scopes": ["access:servers!user=ada"]},
     HUBS_OWN: {"kind": "service", "name": "ada", "scopes": [ACCESS]},
     LAB: {"kind": "service", "name": "mirror-lab", "scopes": [MIRROR_SCOPE]},
+    OLD_LAB: {"kind": "service", "name": "mirror-lab", "scopes": [MIRROR_SCOPE]},
     SCHOOL: {"kind": "service", "name": "mirror-school", "scopes": [MIRROR_SCOPE]},
 }
 PREFIX = "/services/snapshots/"
@@ -75,6 +76,7 @@ class Service:
         self.url = f"http://127.0.0.1:{self.port}"
         environment = {
             **os.environ,
+            TOKENS: f"lab:{LAB},school:{SCHOOL}",
             **self._settings,
             "FARANDOLE_STATE": str(self.state),
             "JUPYTERHUB_API_URL": f"{self._hub_url}/hub/api",
@@ -132,6 +134,13 @@ class Service:
             f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\nContent-Length: {len(content)}\r\n\r\n"
         )
         connection.sendall(head.encode() + content[:sent])
+        return connection
+
+    def start_download(self, name: str) -> socket.socket:
+        """Ask for a file of ada's repository, and read nothing of the answer."""
+        connection = socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        path = f"{PREFIX}repositories/ada/data/{name}"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\n\r\n".encode())
         return connection
 
     def wait_for_parts(self, number: int) -> None:

@@ -17,7 +17,7 @@ from spawner_config.settings import ROOT
 from tests.cells import SUM
 from tests.clients.kernel import CellError
 from tests.docker.conftest import MODEL, give_profiles
-from tests.docker.engines.swarm import CABLE, GPU_CLASS, REGISTRY, Swarm, swarm
+from tests.docker.engines.swarm import CABLE, GPU_CLASS, REGISTRY, Swarm, node_id, swarm
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import LISTEN, LISTEN_PORT, reached
 from tests.docker.remote_lab import administrators_lab
@@ -26,6 +26,7 @@ from tests.docker.stack import ADMIN
 from tests.docker.swarm_stack import Server, SwarmStack, running
 from tests.docker.test_browser import train_in_the_first_notebook
 from tests.docker.test_doctor import DIAL
+from tests.docker.test_shares import PUBLISH as PUBLISH_DATA
 from tests.docker.test_stack import REPORTED, REPORTING
 from tests.docker.test_streams import CONNECT, PUBLISH, READ
 from tests.variables import with_variables
@@ -57,6 +58,15 @@ swarm = { labels = { disk = "fast" } }
 name = "nowhere"
 description = "on machines that nobody has"
 swarm = { labels = { disk = "none" } }
+
+[[profile]]
+name = "digits"
+description = "on machines that have a version of a data set"
+data = ["digits@1"]
+"""
+COPY = """
+cd /tmp && mkdir from && echo 42 > from/a.txt
+python -m farandole.datasets.versions copy from /to
 """
 READY = """
 import socket
@@ -111,6 +121,8 @@ def machines() -> Iterator[Swarm]:
         for engine in both.engines:
             # Workers with GPUs use the CUDA image, which does not run on stand-in GPUs. Give its name to the CPU image.
             engine.docker("tag", NOTEBOOK.tag(version()), NOTEBOOK_CUDA.tag(version()))
+            copy = ("--entrypoint=sh", NOTEBOOK.tag(version()), "-c", COPY)
+            engine.docker("run", "--rm", "--user=root", "--volume=digits-v1:/to", *copy)
         yield both
 
 
@@ -120,6 +132,8 @@ def swarm_stack(machines: Swarm, tmp_path_factory: pytest.TempPathFactory) -> It
     settings = {
         "FARANDOLE_GPUS": f"GPU-00000001:{GPU_CLASS}",
         "FARANDOLE_MODEL_IMAGES": f"{REGISTRY[1]}:*/lab/*",
+        "FARANDOLE_SHARED_VOLUMES": "digits@1:/data/digits",
+        "FARANDOLE_DATA_PUBLISHERS": "emmy",
         "COMPOSE_PROFILES": "streams",
         "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
     }
@@ -197,6 +211,37 @@ def test_a_profile_selects_machines_by_label(swarm_stack: SwarmStack) -> None:
     wait_until(lambda: not swarm_stack.docker("network", "ls", "-q", "--filter", "name=-user-emmy"), STOP_SECONDS)
 
 
+def test_workers_run_where_their_data_set_is_according_to_labels(swarm_stack: SwarmStack) -> None:
+    """Both machines have the data set. The hub labels only its own machine, and the administrator the other."""
+    api = HubApi(swarm_stack, "emmy")
+    manager, other = swarm_stack.swarm.engines
+    assert machines_of_two_workers(swarm_stack, api) == {manager.name}
+    manager.docker("node", "update", "--label-add=farandole.data.digits-v1=yes", node_id(other))
+    assert machines_of_two_workers(swarm_stack, api) == {manager.name, other.name}
+
+
+def machines_of_two_workers(stack: SwarmStack, api: HubApi) -> set[str]:
+    """Return the machines on which two workers with the profile `digits` run, and stop the workers."""
+    names = [f"digits-w{index}" for index in range(2)]
+    for name in names:
+        assert api.start("emmy", name, role="worker", profile="digits")["ready"]
+    found = {worker.engine.name for worker in stack.workers("emmy")}
+    api.stop("emmy", *names)
+    wait_until(lambda: not stack.docker("network", "ls", "-q", "--filter", "name=-user-emmy"), STOP_SECONDS)
+    return found
+
+
+def test_a_folder_is_published_on_the_hubs_machine(swarm_stack: SwarmStack) -> None:
+    with swarm_stack.kernel("emmy") as emmy:
+        said = emmy.execute(PUBLISH_DATA.format(name="digits", content="43"), deadline=CELL_SECONDS)
+        assert "digits@2 is published: 1 file, 2 B, sha256:" in said
+        verify = ("--entrypoint=python", NOTEBOOK.tag(version()), "-m", "farandole.datasets.versions", "verify")
+        manager = swarm_stack.swarm.manager
+        found = manager.docker("run", "--rm", "--volume=digits-v2:/data:ro", *verify, "/data").strip()
+        assert found == said.split()[7]
+    swarm_stack.browser("emmy").stop_notebook()
+
+
 def test_a_gpu_belongs_to_one_worker_and_a_start_with_two_is_cancelled(
     swarm_stack: SwarmStack, hedy: RemoteKernel
 ) -> None:
@@ -255,10 +300,10 @@ def test_servers_on_all_machines_reach_the_nats_server(swarm_stack: SwarmStack, 
     assert "READ secret" in ada.execute(CONNECT + PUBLISH + READ, deadline=CELL_SECONDS)
 
 
-@pytest.mark.release
-def test_servers_of_the_swarm_restore_files_from_snapshots(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
-    check_snapshots(swarm_stack, "ada", "grace")
-    swarm_stack.browser("grace").stop_notebook()
+def test_servers_of_the_swarm_restore_files_from_snapshots(swarm_stack: SwarmStack) -> None:
+    check_snapshots(swarm_stack, "grace", "hedy")
+    for user in ("grace", "hedy"):
+        swarm_stack.browser(user).stop_notebook()
 
 
 def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(

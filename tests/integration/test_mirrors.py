@@ -6,6 +6,8 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hub.services.snapshots.mirrors.mirror import STATE
 from spawner_config.snapshots.mirrors import TOKENS
 from tests.clients.mirrors import HubFiles
@@ -14,13 +16,12 @@ from tests.hub import run_hub
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.hub import RunningHub
 
 MIRRORS = "/services/snapshots/mirrors"
 
 
+@pytest.mark.release
 def test_a_hub_mirrors_itself_to_another_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = secrets.token_hex(32)
     monkeypatch.setenv(TOKENS, f"lab:{token}")

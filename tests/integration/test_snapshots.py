@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 from farandole.snapshots.connection import open_repository
 from farandole.snapshots.snapshots import Snapshots
 
-from hub.process import wait_until
+from hub.process import local_session, wait_until
 from tests.clients.kernel import CellError, RemoteKernel
 from tests.clients.snapshots import state_of
 from tests.homes import SPARSE, facts, make_strange
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from tests.hub import RunningHub
 
 SECONDS = 120.0
-USER, OTHER = "tycho", "kepler"
+USER, OTHER, INTERRUPTED = "tycho", "kepler", "brahe"
 REPOSITORIES = "/services/snapshots/repositories/"
 LISTED = re.compile(r"([0-9a-f]{8}) +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\S*) +(\S.*\S|-)")
 TAKEN = "Took the automatic snapshot "
@@ -101,6 +103,41 @@ def test_a_hub_that_browsers_reach_with_https_has_snapshots(hub: RunningHub, not
     assert snapshots(hub, USER, notebook.home, JUPYTERHUB_HOST=public).list()[0].message == "the data"
 
 
+@pytest.mark.release
+def test_what_interrupts_a_snapshot_leaves_no_lock(hub: RunningHub) -> None:
+    """The user interrupts the cell, restarts the kernel, and stops the server while the panel takes a snapshot."""
+    address, token = hub.start_notebook(INTERRUPTED), hub.token_for(INTERRUPTED)
+    (hub.state / "homes" / INTERRUPTED / "random").write_bytes(os.urandom(512 * 2**20))
+    repository = hub.state / "snapshots" / INTERRUPTED
+
+    def locks() -> list[Path]:
+        return list((repository / "locks").iterdir())
+
+    def stored() -> int:
+        return len(list((repository / "data").glob("*/*")))
+
+    with RemoteKernel(address, token, "a.ipynb") as kernel:
+        kernel.execute("%snapshot list", deadline=SECONDS)
+        request = kernel.begin("%snapshot take")
+        # restic does not remove its lock yet if it is interrupted while it looks for the locks of others.
+        wait_until(lambda: stored() > 0, SECONDS)
+        kernel.interrupt()
+        with pytest.raises(CellError, match="KeyboardInterrupt"):
+            kernel.finish(request, "%snapshot take", deadline=SECONDS)
+        assert locks() == []
+        before = stored()
+        kernel.begin("%snapshot take")
+        wait_until(lambda: stored() > before, SECONDS)
+        kernel.restart()
+        wait_until(lambda: not locks(), SECONDS)
+    headers, before = {"Authorization": f"token {token}"}, stored()
+    with pytest.raises(requests.ReadTimeout):
+        local_session().post(f"{address}/farandole/panel/snapshots", json={"message": ""}, headers=headers, timeout=0.2)
+    wait_until(lambda: stored() > before, SECONDS)
+    hub.api(token, "DELETE", f"/hub/api/users/{INTERRUPTED}/server").raise_for_status()
+    wait_until(lambda: not locks(), SECONDS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attacker:
     """Sends requests with a token exactly as they are given."""
@@ -154,6 +191,7 @@ def test_its_own_user_cannot_overwrite_or_delete_a_snapshot(hub: RunningHub, not
     assert state_of(folder) == before
 
 
+@pytest.mark.release
 def test_a_notebook_server_takes_snapshots_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARANDOLE_SNAPSHOTS_MINUTES", "0.05")
     with run_hub(tmp_path / "hub", one_origin=True) as hub:

@@ -60,6 +60,7 @@ def test_only_tokens_of_notebook_servers_and_users_reach_the_repository(hub: Run
     assert ask(hub, "POST", "open", worker).status_code == 403
 
 
+@pytest.mark.release
 def test_the_service_of_a_killed_hub_is_replaced(tmp_path: Path) -> None:
     with run_hub(tmp_path / "state") as own_hub:
         token = own_hub.token_for("ada", ["access:services!service=snapshots"])

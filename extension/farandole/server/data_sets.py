@@ -7,6 +7,7 @@ import os
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any
 
+from jupyter_server._tz import utcnow
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
 CHUNK = 1_000_000
+SENT = "farandole_data_sets_last_activity"
+"""The setting with the time of the last chunk, which `farandole.server.activity.last_use` reads."""
 
 
 class FileHandler(APIHandler):
@@ -47,6 +50,8 @@ class FileHandler(APIHandler):
         self.set_header("Content-Length", str(os.fstat(file.fileno()).st_size))
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK):
+                # The hub would stop a server without running cells during a long mirror.
+                self.settings[SENT] = utcnow()
                 self.write(chunk)
                 await self.flush()
         except StreamClosedError:

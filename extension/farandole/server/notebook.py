@@ -151,12 +151,12 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     if settings["kernel_websocket_connection_class"] is ZMQChannelsWebsocketConnection:
         settings["kernel_websocket_connection_class"] = NotebookWebsocketConnection
     report_activity(serverapp)
-    add_panel(serverapp)
+    panel = add_panel(serverapp)
     add_data_sets(serverapp)
     hide_token(serverapp)
     keep_https(settings)
     limit_bodies(serverapp)
-    take_automatically(serverapp.log)
+    panel.automatic_snapshots = take_automatically(serverapp.log)
 
 
 def keep_https(settings: dict[str, Any]) -> None:

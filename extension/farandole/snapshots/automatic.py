@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from logging import Logger
 from pathlib import Path
 from threading import Thread
+from typing import NamedTuple
 
 from farandole.exceptions import FarandoleError
+from farandole.reading import printable
 from farandole.runs.lifecycle.lock import NO_LOCK
 from farandole.sizes import size_text
 from farandole.snapshots.model import TakenSnapshot
@@ -21,18 +23,28 @@ from farandole.times import duration_text
 
 MINUTES = "FARANDOLE_SNAPSHOTS_MINUTES"
 """The variable that the hub sets in notebook servers, unless it wants no automatic snapshots."""
+OFF = "off"
 FIRST_SECONDS = 600.0
 """The longest wait after the start of a server. It differs between servers, so that a class does not ask at once."""
 LOCK = ".cache/farandole/snapshots.lock"
 """The file in the home that a server locks while it takes an automatic snapshot."""
 
 
-def take_automatically(log: Logger, environ: Mapping[str, str] = os.environ) -> None:
-    """Take automatic snapshots until this process ends, if the hub says how often."""
-    if minutes := environ.get(MINUTES):
+class Failure(NamedTuple):
+    """When an automatic snapshot could not be taken, in seconds since the epoch, and why."""
+
+    time: float
+    reason: str
+
+
+def take_automatically(log: Logger, environ: Mapping[str, str] = os.environ) -> AutomaticSnapshots | None:
+    """Take automatic snapshots until this process ends, if the hub says how often. Otherwise return None."""
+    automatic = None
+    if (minutes := environ.get(MINUTES, OFF)) != OFF:
         automatic = AutomaticSnapshots(Snapshots(background=True), Path.home(), 60 * float(minutes), log)
-        # The thread that starts restic must live as long as the process, because restic ends with the thread.
+        # The server does not wait for this thread when it ends, and restic ends with the thread.
         Thread(target=automatic.run, name="farandole-snapshots", daemon=True).start()
+    return automatic
 
 
 class AutomaticSnapshots:
@@ -44,6 +56,8 @@ class AutomaticSnapshots:
         self._lock = home / LOCK
         self._seconds = seconds
         self._log = log
+        self.failure: Failure | None = None
+        """The last failure, or None if the last try has succeeded."""
 
     def run(self) -> None:
         """Take snapshots as long as the process lives."""
@@ -56,8 +70,11 @@ class AutomaticSnapshots:
         """Take a snapshot if it is time for it, and return after how many seconds to call this again."""
         try:
             with alone(self._lock) as is_alone:
-                return self._take_if_due() if is_alone else self._seconds
+                wait = self._take_if_due() if is_alone else self._seconds
+            self.failure = None
+            return wait
         except (FarandoleError, OSError) as exc:
+            self.failure = Failure(time.time(), printable(str(exc)))
             again = duration_text(self._seconds)
             self._log.warning("No automatic snapshot was taken. The next try is in %s. The reason: %s", again, exc)
             return self._seconds

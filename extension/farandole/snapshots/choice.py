@@ -48,18 +48,20 @@ class Choice:
 
     def patterns(self, home: Path) -> list[str]:
         """Return the same patterns for restic."""
-        runs = str(default_folder())
-        return [_for_restic(one, str(home), runs) for one in (*self.left_out(), f"{PARTIAL}*")]
+        runs = default_folder()
+        # restic has real paths, and the home may be a link. If the folder of runs is a link, the link is left out.
+        folders = {str(runs): str(runs.parent.resolve() / runs.name), str(Path.home()): str(home), str(home): str(home)}
+        return [_for_restic(one, str(home), folders) for one in (*self.left_out(), f"{PARTIAL}*")]
 
 
-def _for_restic(pattern: str, home: str, runs: str) -> str:
-    """Return the absolute pattern for restic, in which the names of the home and of the folder of runs are literal.
+def _for_restic(pattern: str, home: str, folders: Mapping[str, str]) -> str:
+    """Return the absolute pattern for restic, in which the names of these folders are literal and their real paths.
 
     restic compares other patterns also with the folders above the home, and would leave out all of it.
     """
-    for folder in (runs, home):
+    for folder, real in folders.items():
         if pattern == folder or pattern.startswith(f"{folder}/"):
-            return escaped(folder) + pattern.removeprefix(folder)
+            return escaped(real) + pattern.removeprefix(folder)
     if pattern.startswith("~/"):
         return f"{escaped(home)}/{pattern.removeprefix('~/')}"
     return pattern if pattern.startswith("/") else f"{escaped(home)}/**/{pattern}"
@@ -104,4 +106,6 @@ def _checked(settings: Mapping[str, Any]) -> Choice:
 
 def _are_patterns(value: Any) -> bool:
     # restic reads a pattern that begins with "!" as an exception, and an empty one as an error.
-    return isinstance(value, list) and all(isinstance(one, str) and one and not one.startswith("!") for one in value)
+    return isinstance(value, list) and all(
+        isinstance(one, str) and one and not one.startswith("!") and "\0" not in one for one in value
+    )

@@ -65,8 +65,9 @@ def open_repository(environ: Mapping[str, str] = os.environ) -> Repository:
     except HTTPError as exc:
         with exc:
             raise _refusal(exc) from exc
-    except (URLError, HTTPException, OSError) as exc:
-        raise SnapshotError(f"The hub does not answer ({exc}); it may be restarting. Try again in a minute.") from exc
+    except (HTTPException, OSError) as exc:
+        why = exc.reason if isinstance(exc, URLError) else exc
+        raise SnapshotError(f"The hub does not answer ({why}); it may be restarting. Try again in a minute.") from exc
 
 
 def _repository(answer: HTTPResponse, hub: str, public: str, login: str) -> Repository:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from farandole.exceptions import SnapshotError
-from farandole.snapshots.model import Snapshot, seconds
+from farandole.snapshots.model import Snapshot, Version, seconds
 from farandole.snapshots.restore import inside
 from farandole.snapshots.snapshots import Snapshots
 
@@ -49,6 +49,18 @@ class SnapshotContents(Snapshots):
     def relative(self, path: str | Path) -> PurePath:
         """Return a path within the home. Raises UsageError if it is not there."""
         return self._relative(path)
+
+    def versions(self, path: PurePath) -> list[Version]:
+        """Return the snapshots that have a path of the home, oldest first.
+
+        Unlike `list` and `restore`, this method and the next one do not follow links that are in the home now: a folder
+        of a snapshot may have been moved since, and replaced by a link. They raise the same errors.
+        """
+        return self._versions(path)
+
+    def restore_entry(self, path: PurePath, at: str, to: Path | None, *, keep_both: bool) -> Path:
+        """Restore a path of the home, and return where it is now."""
+        return self._restore(path, at, to, keep_both=keep_both)
 
     def folder(self, snapshot: Snapshot, path: PurePath) -> list[Entry] | None:
         """Return what is in a folder of a snapshot, folders first, or None if the snapshot has no such folder.

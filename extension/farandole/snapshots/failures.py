@@ -18,6 +18,8 @@ DAMAGED = (
     r"wrong password or no key found|unable to open config file|Load\(.*(no such file|does not exist|response.*\b404\b)"
     r"|ciphertext verification failed|invalid data returned|not found in (repository|index)|unable to load index"
 )
+PATTERN = r"invalid pattern"
+EMPTY = r"snapshot is empty"
 """What restic's messages contain, by what has happened."""
 PERMANENT = re.compile(f"{LOCKED}|{FULL}|{NO_ROOM}|{REFUSED}|{DAMAGED}")
 """Problems that restic would try to overcome for a quarter of an hour, in vain."""
@@ -45,8 +47,8 @@ def restic_failure(lines: Sequence[str]) -> str:
         )
     if re.search(NO_ROOM, text):
         return (
-            "There is no room left on the disk. Remove files that you do not need, or name a folder on another disk "
-            "with `--to`."
+            "There is no room left on the disk. Remove files that you do not need, or restore to a folder on another "
+            "disk."
         )
     if re.search(REFUSED, text):
         return (
@@ -63,7 +65,12 @@ def restic_failure(lines: Sequence[str]) -> str:
 
 def other_failure(lines: Sequence[str]) -> str:
     """Return what the lines mean if neither the hub nor the disk is the reason."""
-    if re.search(DAMAGED, "\n".join(lines)):
+    text = "\n".join(lines)
+    if re.search(PATTERN, text):
+        return f"restic does not accept a pattern in ~/{FILE}: {printable(lines[-1])}. Correct it, and try again."
+    if re.search(EMPTY, text):
+        return f"Your home has no files, except those that snapshots leave out (~/{FILE} changes this)."
+    if re.search(DAMAGED, text):
         return (
             "The repository of your snapshots is damaged: a part of this snapshot is missing or has changed. Try "
             "another snapshot, and tell the hub's administrator, who can repair the repository."

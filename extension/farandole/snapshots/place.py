@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -16,6 +17,8 @@ from farandole.exceptions import SnapshotError
 from farandole.sizes import size_text
 from farandole.snapshots.choice import PARTIAL
 
+NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+"""Errors of disks without hard links, such as shares of Windows."""
 SPARSE_BYTES = 2**20
 """Files of this size may get holes where they have zeros. restic 0.14 writes all zeros."""
 
@@ -76,7 +79,18 @@ def put(partial: Path, inner: PurePath, target: Path) -> None:
         restored.rename(target)
         target.chmod(stat.S_IMODE(kind))
     else:
+        _move_file(restored, target)
+
+
+def _move_file(restored: Path, target: Path) -> None:
+    """Move a file that is no folder. Raises FileExistsError if the target exists."""
+    try:
         os.link(restored, target, follow_symlinks=False)
+    except OSError as exc:
+        if exc.errno not in NO_LINKS:
+            raise
+        target.touch(mode=stat.S_IRUSR | stat.S_IWUSR, exist_ok=False)
+        restored.replace(target)
 
 
 def make_sparse(restored: Path) -> None:

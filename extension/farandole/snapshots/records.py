@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from farandole.exceptions import SnapshotError
 from farandole.snapshots.model import Snapshot, Version, parse_snapshot, seconds
 from farandole.snapshots.restic import HOST, Restic
 
 MATCHES = b'{"matches":['
 """The beginning of a snapshot in the output of ``restic find``. In names of files, the quotes would be escaped."""
+UNREADABLE = re.compile(rb"\n \.\.\. which belongs to snapshot ([0-9a-f]{8})")
+"""What ``restic find`` prints about a damaged folder. In names of files, the line break would be escaped."""
 CHUNK_BYTES = 2**20
 
 
@@ -56,7 +60,8 @@ def _version(snapshot: Snapshot, node: dict[str, Any]) -> Version:
 def first_matches(stdout: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the id of each snapshot in the output of ``restic find``, with its first match, which is the path itself.
 
-    The other matches are all files below the path. There may be millions, so they are not parsed.
+    The other matches are all files below the path. There may be millions, so they are neither parsed nor kept. Raises
+    `SnapshotError` if a snapshot is damaged there, because restic then goes on without it.
     """
     pieces, decoder = _pieces(stdout), json.JSONDecoder()
     next(pieces)
@@ -70,6 +75,15 @@ def _pieces(stdout: IO[bytes]) -> Iterator[bytes]:
     """Yield what is before, between and after the beginnings of snapshots."""
     waiting = b""
     while chunk := stdout.read(CHUNK_BYTES):
-        *complete, waiting = (waiting + chunk).split(MATCHES)
+        text = waiting + chunk
+        if damaged := UNREADABLE.search(text):
+            raise SnapshotError(
+                f"The snapshot {damaged[1].decode()} is damaged, so the versions are not known. Restore from another "
+                "one with `--at`, and tell the hub's administrator, who can repair the repository."
+            )
+        *complete, waiting = text.split(MATCHES)
         yield from complete
+        if len(waiting) > 3 * CHUNK_BYTES:
+            # The first match is at the beginning, and the id of the snapshot at the end.
+            waiting = waiting[:CHUNK_BYTES] + waiting[-CHUNK_BYTES:]
     yield waiting

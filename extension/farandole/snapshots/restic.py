@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +30,16 @@ STOP_SECONDS = 20.0
 """How long restic may take to remove its lock before it is killed."""
 MOST_LINES = 100_000
 """The lines of problems that are kept."""
-OTHER_WAYS = re.compile("RESTIC_.*|.*_PROXY", re.IGNORECASE)
-"""Environment variables that would lead restic to another repository, or the user's token to another machine."""
-BACKGROUND = ("setpriv", "--pdeathsig", "INT", "nice", "-n", "19", "ionice", "-t", "-c", "3")
-"""Runs a program when nobody else needs the processor or the disk, and ends it with the process that started it."""
+OTHER_WAYS = re.compile("RESTIC_.*|.*_PROXY|PWD", re.IGNORECASE)
+"""Environment variables that would lead restic to another repository, or the user's token to another machine.
+
+PWD may be a symbolic link to the home, and the patterns of what is left out begin with the home's real path."""
+ENDS_WITH_THREAD = ("setpriv", "--pdeathsig", "INT")
+"""Interrupts a program when the thread that started it ends, also if the process of the thread is killed."""
+RUNNING: dict[subprocess.Popen[bytes], threading.Thread] = {}
+"""The processes of restic, and the threads that wait for them."""
+BACKGROUND = ("nice", "-n", "19", "ionice", "-t", "-c", "3")
+"""Runs a program when nobody else needs the processor or the disk."""
 
 
 @dataclass
@@ -54,7 +60,7 @@ class Output:
 class Restic:
     """The program restic with a repository, which ``connect`` returns.
 
-    In the ``background`` it uses one core at the lowest priority, and it ends with this process.
+    In the ``background`` it uses one core at the lowest priority. restic ends with the thread that runs it.
 
     Raises `SnapshotError` if restic is not installed, or if there is no repository.
     """
@@ -66,7 +72,7 @@ class Restic:
                 "restic is not installed on this server. Ask the hub's administrator to add the Debian package "
                 "`restic` to its image."
             )
-        self._command = [*BACKGROUND, program] if background else [program]
+        self._command = [*ENDS_WITH_THREAD, *(BACKGROUND if background else ()), program]
         self._variables = {"GOMAXPROCS": "1"} if background else {}
         self._repository = connect()
 
@@ -99,6 +105,7 @@ class Restic:
             output = Output(process.stdout)
             reader = threading.Thread(target=_read_problems, args=(process, process.stderr, output.problems))
             reader.start()
+            RUNNING[process] = threading.current_thread()
             try:
                 yield output
                 output.code = process.wait()
@@ -106,8 +113,21 @@ class Restic:
                 _stop(process)
                 reader.join()
                 process.stdout.close()
+                del RUNNING[process]
+        if output.code == -signal.SIGKILL:
+            raise SnapshotError(
+                "restic was killed, probably because the memory of your server is used up. Shut down kernels that you "
+                "do not need, and try again."
+            )
         if output.code not in accepted:
             raise restic_error(output.problems)
+
+
+def interrupt(threads: Collection[threading.Thread]) -> None:
+    """Interrupt restic in these threads, which then raise `SnapshotError`."""
+    for process, thread in list(RUNNING.items()):
+        if thread in threads:
+            process.send_signal(signal.SIGINT)
 
 
 def _environment(repository: Repository) -> dict[str, str]:

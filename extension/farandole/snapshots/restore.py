@@ -32,11 +32,11 @@ def restore(
         UsageError: the snapshot does not have the path, or the target exists.
         SnapshotError: it could not be restored. Nothing is left of it.
     """
+    if to is not None and os.path.lexists(to) and not to.is_dir():
+        raise _exists(to)
     place = home / relative
     target = _free(place if to is None else to / place.name, snapshot, keep_both=keep_both)
     try:
-        if to is not None:
-            to.mkdir(parents=True, exist_ok=True)
         with partial_folder(target) as partial:
             words = ["--target", str(partial / FILES), "--include", escaped(inside(relative))]
             free = room(target)
@@ -47,6 +47,8 @@ def restore(
                 output.stdout.read()
             if not os.path.lexists(partial / FILES / relative):
                 raise _missing(snapshot, relative)
+            if to is not None:
+                to.mkdir(parents=True, exist_ok=True)
             put(partial, FILES / relative, target)
     except FileExistsError as exc:
         raise _exists(target) from exc
@@ -67,11 +69,17 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 def _free(target: Path, snapshot: Snapshot, *, keep_both: bool) -> Path:
     """Return the target, or a name beside it if it exists and both are to be kept."""
-    if os.path.lexists(target) and keep_both:
-        target = beside(target, snapshot.time)
-    if os.path.lexists(target):
+    if not os.path.lexists(target):
+        return target
+    if not keep_both:
         raise _exists(target)
-    return target
+    other = beside(target, snapshot.time)
+    if os.path.lexists(other):
+        raise UsageError(
+            f"{shown(other)} exists, too, so this version has been restored before. Restore it with `--to DIR` into "
+            "another folder."
+        )
+    return other
 
 
 def _exists(target: Path) -> UsageError:

@@ -90,12 +90,7 @@ class Snapshots:
 
         Raises UsageError if the path is not in the home, and `SnapshotError` if the snapshots cannot be read.
         """
-        relative = None if path is None else self._relative(path)
-        if relative is not None and not relative.name:
-            raise UsageError("all snapshots have your home; name a file or folder in it, or leave out the path")
-        restic = self._restic()
-        every = all_snapshots(restic)
-        return every if relative is None else versions(restic, every, escaped(inside(relative)))
+        return all_snapshots(self._restic()) if path is None else self._versions(self._relative(path))
 
     def diff(self, older: str | None = None, newer: str | None = None) -> builtins.list[Change]:
         """Return the differences between two snapshots.
@@ -109,7 +104,8 @@ class Snapshots:
         restic = self._restic()
         every = all_snapshots(restic)
         if older is None and len(every) < 2:
-            raise UsageError(f"there are {len(every)} snapshots, and two are needed; `%snapshot take` takes one")
+            count = "one snapshot" if every else "no snapshot"
+            raise UsageError(f"there is {count}, and two are needed; `%snapshot take` takes one")
         first = every[-2] if older is None else snapshot_at(every, older)
         second = snapshot_at(every, LATEST if newer is None else newer)
         found = restic.records("diff", "--no-lock", first.id, second.id)
@@ -137,7 +133,17 @@ class Snapshots:
             UsageError: there is no such snapshot, it does not have the path, or the path exists.
             SnapshotError: it could not be restored, for example because there is no room. Nothing is left of it.
         """
-        relative = self._relative(path)
+        return self._restore(self._relative(path), at, to, keep_both=keep_both)
+
+    def _versions(self, relative: PurePath) -> builtins.list[Version]:
+        """Return the snapshots that have a path of the home, oldest first."""
+        if not relative.name:
+            raise UsageError("all snapshots have your home; name a file or folder in it, or leave out the path")
+        restic = self._restic()
+        return versions(restic, all_snapshots(restic), escaped(inside(relative)))
+
+    def _restore(self, relative: PurePath, at: str, to: str | os.PathLike[str] | None, *, keep_both: bool) -> Path:
+        """Restore a path of the home, and return where it is now."""
         restic = self._restic()
         snapshot = snapshot_at(all_snapshots(restic), at)
         folder = None if to is None else _expanded(to)
@@ -158,6 +164,8 @@ class Snapshots:
         # A link itself is in the snapshot, and not what it points to.
         place = place.parent.resolve() / place.name
         if not place.is_relative_to(self._home):
+            if place.resolve() == self._home:
+                return PurePath()
             raise UsageError(f"{shown(path)} is not in your home {self._home}; snapshots have only what is there")
         return place.relative_to(self._home)
 
@@ -166,4 +174,8 @@ def _expanded(path: str | os.PathLike[str]) -> Path:
     """Return an absolute path without ``..``. Raises UsageError if it cannot be a path."""
     if not os.fspath(path) or "\0" in os.fspath(path):
         raise UsageError(f"{shown(path)} is not a path; name a file or folder in your home")
-    return Path(os.path.normpath(Path(os.path.expanduser(path)).absolute()))  # noqa: PTH111 - it keeps unknown users
+    try:
+        return Path(os.path.normpath(Path(os.path.expanduser(path)).absolute()))  # noqa: PTH111 - it keeps unknown users
+    except FileNotFoundError as exc:
+        # A user may have deleted the folder of the notebook, and want it back.
+        raise UsageError(f"the working directory no longer exists; write {shown(path)} as a path with `~/`") from exc

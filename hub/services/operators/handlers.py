@@ -108,7 +108,9 @@ class UsageHandler(OperatorHandler):
         """Show users and servers."""
         with _hub_needed():
             users, gpus = await asyncio.gather(self.office.users(), self.office.client.gpus())
-        mirror = MirrorRecord.read(self.office.site.state)
+        # The record of an earlier mirror stays on the disk.
+        record = MirrorRecord.read(self.office.site.state)
+        problems = record.problems if record and record.place == self.office.site.mirror else []
         page = self.office.template.render(
             users=users,
             gpus=gpus,
@@ -116,7 +118,7 @@ class UsageHandler(OperatorHandler):
             outcome=self.office.outcomes.take(self.operator, self.get_query_argument("outcome", "")),
             danger=self.office.site.danger,
             backup=BackupRecord.read(self.office.site.state),
-            mirror=mirror.problems[:MOST_PROBLEMS] if mirror else [],
+            mirror=problems[:MOST_PROBLEMS],
             operator=self.operator,
             base=self.hub_auth.base_url,
             hub=self.hub_auth.hub_prefix,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tornado.httpserver import HTTPServer
 from tornado.log import enable_pretty_logging
 from tornado.web import Application
 
@@ -23,7 +24,7 @@ from hub.services.snapshots.retention import HOUR, Retention
 from hub.services.snapshots.routes import routes
 from hub.services.snapshots.store import Store
 from spawner_config.lifecycle.folder_lock import InUseError, lock_folder
-from spawner_config.snapshots.mirrors import MIRROR_SCOPE
+from spawner_config.snapshots.mirrors import MIRROR_SCOPE, MirrorSettings
 from spawner_config.snapshots.settings import ACCESS, SnapshotSettings
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 64 << 10
 """The limit on the bodies of requests, except those with files."""
+REQUEST_SECONDS = 3600.0
+"""The longest time in which a file arrives. Otherwise, a client that is gone could keep a repository from pruning."""
 QUIET = ("tornado.access", "alembic")
 """The loggers that would write several lines for each snapshot into the hub's log, or some for their own start."""
 
@@ -55,18 +58,23 @@ async def main(bind: str, environ: Mapping[str, str]) -> None:
         store=store,
         access=Access(auth, ACCESS),
         mirrors=Mirrors(store.folder),
-        mirror_access=Access(auth, MIRROR_SCOPE, kind="service"),
+        mirror_access=Access(auth, MIRROR_SCOPE, MirrorSettings.from_environment(environ).accounts),
         prefix=environ["JUPYTERHUB_SERVICE_PREFIX"],
     )
     port = urlsplit(environ["JUPYTERHUB_SERVICE_URL"]).port
     assert port is not None
-    Application(routes(service)).listen(port, bind, xheaders=True, max_body_size=LARGEST_BODY)
+    server_of(service).listen(port, bind)
     pruner, mirror = Pruner(store, retention(settings)), Mirror.from_environment(store, environ)
     while True:
         if mirror is not None:
             await mirror.run_if_due()
         await asyncio.sleep(HOUR)
         await pruner.prune_all()
+
+
+def server_of(service: Service, seconds: float = REQUEST_SECONDS) -> HTTPServer:
+    """Return a server that ends requests whose content has not arrived after so many seconds."""
+    return HTTPServer(Application(routes(service)), xheaders=True, max_body_size=LARGEST_BODY, body_timeout=seconds)
 
 
 def token_check(url: str, token: str) -> TokenCheck:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import re
 from functools import cached_property
 from http import HTTPStatus
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tornado.web import HTTPError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 TOKEN = re.compile(r"(?:token|bearer) +([!-~]{1,512})", re.IGNORECASE)
 BASIC = re.compile(r"basic +([A-Za-z0-9+/=]{1,4096})", re.IGNORECASE)
 SECONDS = 60
 """How long an answer of the hub about a token is used. A token that ends gives access for at most this time."""
 NO_TOKEN = "Send a token of the hub: `Authorization: token TOKEN`, or Basic with a user name and the token."
+
+UNKNOWN = "The hub does not know this token. Send a valid one."
 
 
 class TokenCheck(Protocol):
@@ -34,14 +37,17 @@ class TokenCheck(Protocol):
 class Access:
     """Finds the user of a request. Each token must have the scope of this service."""
 
-    def __init__(self, make_auth: Callable[[], TokenCheck], scope: str, kind: str = "user") -> None:
+    def __init__(
+        self, make_auth: Callable[[], TokenCheck], scope: str, services: Mapping[str, str] | None = None
+    ) -> None:
         """Ask the hub through what ``make_auth`` returns at the first request, and require ``scope``.
 
-        ``kind`` is that of the tokens' owners, "user" or "service".
+        The tokens belong to users, or else to ``services``, which are names with their tokens: JupyterHub goes on to
+        accept a token of a service that its configuration has replaced.
         """
         self._make_auth = make_auth
         self._scope = scope
-        self._kind = kind
+        self._services = services
 
     @cached_property
     def _auth(self) -> TokenCheck:
@@ -51,10 +57,13 @@ class Access:
         """Return the owner's name; raises HTTPError 401, 403, or 503 while the hub does not answer."""
         name, token = _credentials(authorization)
         model = await self._model(token)
-        if model is None or model.get("kind") != self._kind or name not in (None, model["name"]):
-            raise HTTPError(HTTPStatus.UNAUTHORIZED, reason="The hub does not know this token. Send a valid one.")
+        kind = "user" if self._services is None else "service"
+        if model is None or model.get("kind") != kind or name not in (None, model["name"]):
+            raise HTTPError(HTTPStatus.UNAUTHORIZED, reason=UNKNOWN)
         if not self._auth.check_scopes({self._scope}, model):
             raise HTTPError(HTTPStatus.FORBIDDEN, reason=f"The token needs the scope {self._scope}.")
+        if self._services is not None and not hmac.compare_digest(self._services.get(model["name"], ""), token):
+            raise HTTPError(HTTPStatus.UNAUTHORIZED, reason=UNKNOWN)
         return str(model["name"])
 
     async def _model(self, token: str) -> dict[str, Any] | None:

@@ -9,17 +9,20 @@ import asyncio
 import json
 import os
 import re
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from tornado.iostream import StreamClosedError
 from tornado.log import app_log
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import Finish, HTTPError, RequestHandler
 
 from hub.services.snapshots.restic import ResticError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from hub.services.snapshots.access import Access
@@ -32,7 +35,9 @@ LISTS = "application/vnd.x.restic.rest.v2"
 NAMES = "application/vnd.x.restic.rest.v1"
 BINARY = "application/octet-stream"
 RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
-CHUNK = 1 << 20
+CHUNK = 128 << 10
+ANSWER_SECONDS = 3600.0
+"""The longest time for an answer. A client that is gone may look like one that reads slowly."""
 APPEND_ONLY = "Only the hub removes snapshots and their files. You can remove locks."
 
 
@@ -134,13 +139,29 @@ class ListHandler(SnapshotsHandler):
     async def get(self, owner: str, kind: str) -> None:
         """Send names, and sizes to clients that accept the second version of the protocol."""
         repository = await self.repository_of(owner)
-        files = await asyncio.to_thread(repository.files, kind)
-        if LISTS in self.request.headers.get("Accept", ""):
-            self.set_header("Content-Type", LISTS)
-            self.finish(json.dumps([{"name": name, "size": size} for name, size in files]))
-        else:
-            self.set_header("Content-Type", NAMES)
-            self.finish(json.dumps([name for name, _ in files]))
+        with_sizes = LISTS in self.request.headers.get("Accept", "")
+        self.set_header("Content-Type", LISTS if with_sizes else NAMES)
+
+        def read() -> str:
+            files = repository.files(kind)
+            return json.dumps([{"name": name, "size": size} if with_sizes else name for name, size in files])
+
+        async with turn(repository.lists):
+            await self.finish(await asyncio.to_thread(read))
+
+
+@asynccontextmanager
+async def turn(limit: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Wait until a user's other answers leave room for this one, and send it; raises HTTPError 503 if it takes long."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS), limit:
+            yield
+    except StreamClosedError as exc:
+        # A client that goes away is no error of the service.
+        raise Finish from exc
+    except TimeoutError as exc:
+        reason = "You read too many files at the same time, or too slowly. Read fewer."
+        raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, reason=reason) from exc
 
 
 class FileHandler(SnapshotsHandler):
@@ -161,7 +182,8 @@ class FileHandler(SnapshotsHandler):
                 return
             file.seek(begin)
             while begin < end:
-                chunk = file.read(min(CHUNK, end - begin))
+                if not (chunk := file.read(min(CHUNK, end - begin))):
+                    raise HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, "%s has become shorter", path)
                 begin += len(chunk)
                 self.write(chunk)
                 await self.flush()

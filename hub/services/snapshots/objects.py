@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import Any
 
 from tornado.web import HTTPError, stream_request_body
 
-from hub.services.snapshots.handlers import APPEND_ONLY, FileHandler
+from hub.services.snapshots.handlers import APPEND_ONLY, FileHandler, turn
 from hub.services.snapshots.repository import LARGEST, LOCKS, NAME, BusyError, NotStoredError
 from hub.services.snapshots.upload import Upload
+
+LENGTH = re.compile(r"[0-9]{1,18}")
 
 
 @stream_request_body
@@ -49,7 +52,7 @@ class ObjectHandler(FileHandler):
     def _length(self) -> int | None:
         """Return the size of the content that is read, or None if there is none, or too much."""
         length = self.request.headers.get("Content-Length", "")
-        is_read = self.request.method == "POST" and length.isdecimal() and int(length) <= LARGEST
+        is_read = self.request.method == "POST" and LENGTH.fullmatch(length) and int(length) <= LARGEST
         return int(length) if is_read else None
 
     async def _find(self, owner: str, kind: str, name: str) -> None:
@@ -73,7 +76,7 @@ class ObjectHandler(FileHandler):
                 raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason=reason)
             raise HTTPError(HTTPStatus.LENGTH_REQUIRED, reason="Send the header Content-Length.")
         try:
-            self._upload = Upload(self.repository, kind, name, length, self.service.store.parts)
+            self._upload = Upload(self.repository, kind, name, length, self.service.store.disk)
         except NotStoredError as exc:
             raise _refusal(exc) from exc
 
@@ -101,7 +104,8 @@ class ObjectHandler(FileHandler):
     async def get(self, _owner: str, _kind: str, _name: str) -> None:
         """Send the file."""
         self._check()
-        await self.send(self._path)
+        async with turn(self.repository.downloads):
+            await self.send(self._path)
 
     async def head(self, _owner: str, _kind: str, _name: str) -> None:
         """Send its size."""

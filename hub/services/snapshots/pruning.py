@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hub.services.snapshots.repository import BusyError, Repository
-from hub.services.snapshots.restic import ResticError
+from hub.services.snapshots.restic import PROBLEMS
 from hub.services.snapshots.retention import DAY, Snapshot
 
 if TYPE_CHECKING:
@@ -31,20 +32,25 @@ class Pruner:
         self._pruned: dict[str, float] = {}
 
     async def prune_all(self) -> None:
-        """Prune all repositories that are not in use, one after another. An error concerns one repository only."""
+        """Prune all repositories that are not in use, one after another, and remove their old locks.
+
+        An error concerns one repository only, which is tried again after a day: until then, it delays no other.
+        """
         for name in self._store.names():
+            with suppress(BusyError):
+                await self._prune_if_due(name)
+
+    async def _prune_if_due(self, name: str) -> None:
+        try:
+            if (repository := await self._store.named(name)) is not None:
+                repository.remove_old_locks(time.time())
             if time.time() - self._pruned.get(name, 0.0) < DAY:
-                continue
-            try:
-                removed = await self.prune(name)
-            except BusyError:
-                continue
-            except (ResticError, OSError) as exc:
-                log.error("The snapshots in %s cannot be pruned: %s", name, exc)
-                continue
-            self._pruned[name] = time.time()
-            if removed:
+                return
+            if removed := await self.prune(name):
                 log.info("%d snapshots in %s were too old", removed, name)
+        except PROBLEMS as exc:
+            log.error("The snapshots in %s cannot be pruned: %s", name, exc)
+        self._pruned[name] = time.time()
 
     async def prune(self, name: str) -> int:
         """Remove the snapshots that are not kept, and return their number.
@@ -53,12 +59,13 @@ class Pruner:
         """
         repository = await self._store.named(name)
         # restic needs a second to read messages, so it runs only if some snapshot would expire without one.
-        if repository is None or not self._retention.expired(_arrivals(repository), time.time()):
+        if repository is None or not self._retention.expired(await _arrivals(repository), time.time()):
             return 0
         async with self._store.maintenance():
             with repository.pruning(self._store.mark(name)):
                 expired = self._retention.expired(await self._with_messages(repository), time.time())
                 if expired:
+                    await self._store.restic.check_copies(repository.folder)
                     await self._forget(repository, expired)
         return len(expired)
 
@@ -73,16 +80,19 @@ class Pruner:
         records = {record["id"]: record for record in await self._store.restic.snapshots(repository.folder)}
         return [
             Snapshot(id=each.id, arrived=each.arrived, has_message=_has_message(records[each.id]))
-            for each in _arrivals(repository)
+            for each in await _arrivals(repository)
             if each.id in records
         ]
 
 
-def _arrivals(repository: Repository) -> list[Snapshot]:
-    kind = "snapshots"
-    return [
-        Snapshot(id=name, arrived=repository.path(kind, name).stat().st_mtime) for name, _ in repository.files(kind)
-    ]
+async def _arrivals(repository: Repository) -> list[Snapshot]:
+    def read() -> list[Snapshot]:
+        kind = "snapshots"
+        return [
+            Snapshot(id=name, arrived=repository.path(kind, name).stat().st_mtime) for name, _ in repository.files(kind)
+        ]
+
+    return await asyncio.to_thread(read)
 
 
 def _has_message(record: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ The folder has the layout of restic's local repositories, so that `restic -r FOL
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 KINDS = ("data", "index", "keys", "locks", "snapshots")
 NAME = re.compile(r"[0-9a-f]{64}")
 """The name of a file, which is the SHA-256 of its content."""
-BLOCK = 4096
-"""Each file takes whole blocks of the disk, so that many small files cannot exceed the limit."""
+BLOCK = 16 << 10
+"""Each file counts as whole blocks. Many small files can then neither exceed the limit nor take all inodes of the disk,
+of which ext4 has one for 16 KiB."""
 LOCKS = "locks"
 MOST_LOCKS = 100
 LARGEST_LOCK = 16 << 10
@@ -28,6 +30,7 @@ LARGEST_LOCK = 16 << 10
 LOCK_SECONDS = 30 * 60
 """The age at which a lock is no longer valid. restic replaces its lock every five minutes."""
 MOST_UPLOADS = 32
+MOST_DOWNLOADS = 32
 LARGEST = 1 << 30
 
 
@@ -72,6 +75,10 @@ class Repository:
         self.folder = folder
         self.limit = limit
         self.used = 0
+        self.downloads = asyncio.Semaphore(MOST_DOWNLOADS)
+        """Limits the memory for answers that their readers do not read."""
+        self.lists = asyncio.Semaphore(1)
+        """A list of many files takes a thread and memory, which other users need as well."""
         self._uploads = 0
         self._pruning = False
 
@@ -165,6 +172,14 @@ class Repository:
             self.remove_locks()
             mark.unlink(missing_ok=True)
             self._pruning = False
+
+    def remove_old_locks(self, now: float) -> None:
+        """Remove the locks that are no longer valid, which killed programs have left."""
+        for name, _ in self.files(LOCKS):
+            path = self.path(LOCKS, name)
+            with suppress(FileNotFoundError):
+                if now - path.stat().st_mtime >= LOCK_SECONDS:
+                    path.unlink()
 
     def remove_locks(self) -> None:
         """Remove all locks."""

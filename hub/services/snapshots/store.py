@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from hub.services.snapshots.disk import Disk, sync_folder
 from hub.services.snapshots.repository import BusyError, Repository
 from hub.services.snapshots.restic import Restic
-from hub.services.snapshots.upload import sync_folder
-from spawner_config.origins.hosts import host_label
+from spawner_config.origins.hosts import host_label, is_host_label
 from spawner_config.settings import ensure_secret
 from spawner_config.snapshots.record import service_folder
 
@@ -35,6 +35,7 @@ class Store:
         self.own = service_folder(state)
         self.folder = self.own.parent
         self.parts = self.own / "parts"
+        self.disk = Disk(self.parts)
         self._marks = self.own / "pruning"
         self.own.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.state = state
@@ -58,8 +59,8 @@ class Store:
             mark.unlink()
 
     def names(self) -> Iterator[str]:
-        """Yield the names of the folders of all repositories."""
-        yield from sorted(each.name for each in self.folder.iterdir() if not each.name.startswith("."))
+        """Yield the names of the folders of all repositories. A disk may have others, such as lost+found."""
+        yield from sorted(each.name for each in self.folder.iterdir() if is_host_label(each.name))
 
     async def of(self, user: str) -> Repository | None:
         """Return a user's repository, or None if there is none."""

@@ -130,7 +130,11 @@ NOT_FOR_USERS = {
     },
     "hub/services/snapshots/access.py": {"raise HTTPError(": SAYS_ITSELF},
     "hub/services/snapshots/handlers.py": {"raise HTTPError(": SAYS_ITSELF},
-    "hub/services/snapshots/mirrors/mirror.py": {"raise OSError(": PART, "raise ValueError(": PART},
+    "hub/services/snapshots/mirrors/mirror.py": {
+        "raise OSError(": PART,
+        "raise ResticError(": PASSED_ON,
+        "raise ValueError(": PART,
+    },
     "hub/services/snapshots/mirrors/received.py": {"raise HTTPError(": SAYS_ITSELF},
     "hub/services/snapshots/objects.py": {"raise HTTPError(": SAYS_ITSELF, "raise _refusal(exc)": PASSED_ON},
     "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},

@@ -10,6 +10,8 @@ from farandole.datasets.versions.mounted import variables
 from farandole.datasets.versions.names import parse_version
 from farandole.datasets.versions.sources import ROUTE, ServerSource, encode
 from farandole.exceptions import DataSetError
+from farandole.server.activity import last_use
+from jupyter_server._tz import utcnow
 
 from tests.panel import PAGE_TOKEN, panel_server
 
@@ -45,6 +47,18 @@ async def test_a_mirror_is_equal(server, version, tmp_path):
     done = await asyncio.to_thread(mirror, source_of(server), tmp_path / "mirror")
     assert done.copied == 4
     assert done.digest == verify(tmp_path / "mirror") == verify(version)
+
+
+async def test_a_server_is_in_use_while_a_mirror_reads_from_it(server, tmp_path):
+    (tmp_path / "mirror").mkdir()
+    before = utcnow()
+    assert used(server) <= before
+    await asyncio.to_thread(mirror, source_of(server), tmp_path / "mirror")
+    assert used(server) > before
+
+
+def used(server):
+    return last_use(server.app.kernel_manager, server.app.web_app.settings)
 
 
 async def test_a_version_that_the_server_lacks_is_named(server, tmp_path):

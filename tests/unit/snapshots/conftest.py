@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from farandole.snapshots.contents import SnapshotContents
 from farandole.snapshots.snapshots import Snapshots
 
 from tests.homes import make_strange
+from tests.repositories import create_repository
 
 PASSWORD = "correct horse"
 
@@ -50,8 +49,7 @@ def restic_cache(tmp_path_factory):
 def empty_repository(tmp_path_factory):
     """A new repository, which tests copy, because creating one takes long."""
     folder = tmp_path_factory.mktemp("empty") / "repository"
-    environment = {**os.environ, "RESTIC_PASSWORD": PASSWORD}
-    subprocess.run(["restic", "init", "--quiet", "--repo", str(folder)], env=environment, check=True, timeout=60)
+    create_repository(folder, PASSWORD)
     return folder
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
-from farandole.snapshots.automatic import LOCK, AutomaticSnapshots, alone, take_automatically
+from farandole.snapshots.automatic import LOCK, MINUTES, OFF, AutomaticSnapshots, alone, take_automatically
 from farandole.snapshots.choice import FILE
 
 HOUR = 3600.0
@@ -68,7 +69,23 @@ def test_a_failure_is_logged_and_tried_again(site, log):
     assert line.startswith("No automatic snapshot was taken. The next try is in 1:00:00. The reason: 'exclude' in ~/")
 
 
+def test_the_last_failure_is_known_until_a_try_succeeds(site):
+    ours = automatic(site)
+    (site.home / FILE).parent.mkdir(parents=True)
+    (site.home / FILE).write_text("exclude = 1")
+    begun = time.time()
+    ours.take_if_due()
+    assert ours.failure is not None
+    assert ours.failure.time >= begun
+    assert ours.failure.reason.startswith("'exclude' in ~/")
+    (site.home / FILE).write_text("")
+    ours.take_if_due()
+    assert ours.failure is None
+
+
 def test_without_the_variable_of_the_hub_none_are_taken():
     before = threading.active_count()
-    take_automatically(logging.getLogger("server"), {"FARANDOLE_HUB_URL": "http://127.0.0.1:1"})
+    environ = {"FARANDOLE_HUB_URL": "http://127.0.0.1:1"}
+    assert take_automatically(logging.getLogger("server"), environ) is None
+    assert take_automatically(logging.getLogger("server"), {**environ, MINUTES: OFF}) is None
     assert threading.active_count() == before

@@ -45,6 +45,7 @@ def test_the_user_chooses(settings, tmp_path):
         ('exclude = "scratch"', r"'exclude' in .* must be a list of names or patterns, such as"),
         ('exclude = [""]', "must be a list of names or patterns"),
         ('exclude = ["!all"]', "must be a list of names or patterns"),
+        (r'exclude = ["a\u0000"]', "must be a list of names or patterns"),
         ("exclude = [1]", "must be a list of names or patterns"),
         ('include = ["scratch"]', "has 'scratch', which is not left out by default; it may have ~/.cache"),
         ("runs =", "cannot be read: .*Correct or remove it"),

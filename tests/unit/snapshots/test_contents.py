@@ -6,7 +6,7 @@ import os
 from pathlib import PurePath
 
 import pytest
-from farandole.exceptions import SnapshotError
+from farandole.exceptions import SnapshotError, UsageError
 from farandole.snapshots.contents import ChangeCount, Entry
 from farandole.snapshots.model import Snapshot
 
@@ -49,6 +49,20 @@ def test_changes_between_two_snapshots_are_counted(site):
     assert found.files == 3
     assert 150_000 <= found.added < 160_000
     assert site.contents.changes(newer, newer) == ChangeCount(files=0, added=0)
+
+
+def test_a_folder_that_was_moved_and_replaced_by_a_link_is_found_as_it_was(site, tmp_path):
+    (site.home / "data").mkdir()
+    (site.home / "data" / "clicks.csv").write_text("one")
+    taken = site.snapshots.take()
+    (site.home / "data").rename(tmp_path / "large disk")
+    (site.home / "data").symlink_to(tmp_path / "large disk")
+    path, contents = PurePath("data/clicks.csv"), site.contents
+    assert [one.short_id for one in contents.versions(path)] == [taken.short_id]
+    found = contents.restore_entry(path, taken.id, site.home / "old", keep_both=False)
+    assert (found, found.read_text()) == (site.home / "old" / "clicks.csv", "one")
+    with pytest.raises(UsageError, match="would be overwritten"):
+        contents.restore_entry(path, taken.id, None, keep_both=False)
 
 
 def test_a_snapshot_that_was_removed_is_an_error(site):

@@ -30,6 +30,7 @@ from farandole.snapshots.failures import restic_error
             "The hub does not answer",
         ),
         ('List() returned error: Get "http://hub/": dial tcp: connect: connection refused', "The hub does not answer"),
+        ("Fatal: unable to save snapshot: snapshot is empty", "Your home has no files, except those"),
         ("Fatal: something new.", "restic failed: something new. Try again"),
         ("", "restic failed"),
     ],

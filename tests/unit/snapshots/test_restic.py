@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psutil
 import pytest
 from farandole.exceptions import SnapshotError
+from farandole.files.private import private_folder
 from farandole.snapshots.connection import Repository
-from farandole.snapshots.restic import Restic
+from farandole.snapshots.restic import RUNNING, Restic
 from farandole.snapshots.snapshots import Snapshots
 
 from tests.unit.snapshots.conftest import PASSWORD
@@ -26,8 +28,8 @@ import sys
 from farandole.snapshots.connection import Repository
 from farandole.snapshots.restic import Restic
 
-restic = Restic(lambda: Repository(url=f"rest:http://127.0.0.1:{sys.argv[1]}/", password="x"), background=True)
-restic.records("snapshots")
+repository = Repository(url=f"rest:http://127.0.0.1:{sys.argv[1]}/", password="x")
+Restic(lambda: repository, background=sys.argv[2] == "True").records("snapshots")
 """
 
 
@@ -51,7 +53,8 @@ def test_neither_the_address_nor_the_password_is_visible(strange):
     secrets = {str(strange.repository).encode(), PASSWORD.encode()}
     restic = Restic(lambda: Repository(url=str(strange.repository), password=PASSWORD))
     with restic.running("snapshots") as output:
-        [child] = psutil.Process().children()
+        [process] = RUNNING
+        child = psutil.Process(process.pid)
         seen = "\0".join([*child.cmdline(), *child.environ().values()]).encode()
         output.stdout.read()
     assert not [secret for secret in secrets if secret in seen]
@@ -99,20 +102,33 @@ def test_restic_asks_the_proxy_of_its_hub_and_no_other(monkeypatch):
     assert set(asked) == {("http://hub.example.org/place/config", "hub.example.org", f"Basic {login}")}
 
 
-def test_in_the_background_restic_yields_to_others_and_ends_with_its_server():
+@pytest.mark.parametrize("background", [True, False])
+def test_restic_ends_with_its_process_and_yields_to_others_in_the_background(background):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(DEADLINE)
-        script = subprocess.Popen([sys.executable, "-c", HANGS, str(listener.getsockname()[1])])
+        script = subprocess.Popen([sys.executable, "-c", HANGS, str(listener.getsockname()[1]), str(background)])
         with script:
             connection, _ = listener.accept()
             [restic] = psutil.Process(script.pid).children()
-            assert restic.nice() == 19
-            assert restic.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+            if background:
+                assert restic.nice() == 19
+                assert restic.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
             script.kill()
         with connection:
             connection.settimeout(DEADLINE)
             while connection.recv(4096):
                 pass
+
+
+def test_a_restic_that_was_killed_is_explained():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"rest:http://127.0.0.1:{silent.getsockname()[1]}/"
+        restic = Restic(lambda: Repository(url=url, password=PASSWORD))
+        with (
+            pytest.raises(SnapshotError, match="restic was killed, probably because the memory of your server is used"),
+            restic.running("snapshots", "--no-lock"),
+        ):
+            next(iter(RUNNING)).kill()
 
 
 def test_an_interrupted_snapshot_leaves_no_lock(site):
@@ -148,7 +164,20 @@ def test_a_damaged_repository_is_reported_soon(site):
     with pytest.raises(SnapshotError, match="is damaged: .*Try another snapshot") as caught:
         site.snapshots.restore(site.home / "file", to=site.home / "other")
     assert caught.value.__notes__
-    assert [each.name for each in site.home.rglob("*")] == ["file", "other"]
+    assert [each.name for each in site.home.rglob("*")] == ["file"]
+
+
+def test_a_damaged_snapshot_is_not_left_out_of_the_versions_without_a_word(site):
+    for content in ("first", "second"):
+        before = set((site.repository / "data").glob("*/*"))
+        (site.home / "file").write_text(content)
+        taken = site.snapshots.take()
+    for pack in set((site.repository / "data").glob("*/*")) - before:
+        pack.chmod(0o600)
+        pack.write_bytes(bytes(pack.stat().st_size))
+    shutil.rmtree(private_folder("farandole-snapshots"))
+    with pytest.raises(SnapshotError, match=f"The snapshot {taken.short_id} is damaged, so the versions are not known"):
+        site.snapshots.list(site.home / "file")
 
 
 def test_a_repository_that_is_none_is_reported(tmp_path):

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
+from pathlib import PurePath
 
+import psutil
 import pytest
 from farandole.exceptions import SnapshotError, UsageError
-from farandole.snapshots.place import beside
+from farandole.snapshots.choice import PARTIAL
+from farandole.snapshots.place import beside, put
 
 from tests.homes import facts
+from tests.unit.snapshots.conftest import PASSWORD
+
+RESTORES = """
+import sys
+from pathlib import Path
+from farandole.snapshots.connection import Repository
+from farandole.snapshots.snapshots import Snapshots
+
+home, url, password = sys.argv[1:]
+Snapshots(home=Path(home), connect=lambda: Repository(url=url, password=password)).restore(f"{home}/random")
+"""
 
 
 def restore(site, path, to, **options):
@@ -84,8 +102,9 @@ def test_a_newer_file_is_kept(site):
     found = site.snapshots.restore(path, keep_both=True)
     assert found == beside(path, taken.time)
     assert (found.read_text(), path.read_text()) == ("old", "new")
-    with pytest.raises(UsageError, match="exists, and would be overwritten"):
+    with pytest.raises(UsageError, match=rf"{found.name}' exists, too, so this version has been restored before"):
         site.snapshots.restore(path, keep_both=True)
+    assert sorted(site.home.iterdir()) == sorted([path, found])
 
 
 def test_the_name_beside_a_file_has_the_time(tmp_path, monkeypatch):
@@ -95,7 +114,7 @@ def test_the_name_beside_a_file_has_the_time(tmp_path, monkeypatch):
 
 def test_a_path_that_the_snapshot_does_not_have_is_refused(strange, tmp_path):
     with pytest.raises(UsageError, match=r"'nope' is not in the snapshot [0-9a-f]{8} of .*`%snapshot list PATH`"):
-        restore(strange, "nope", tmp_path)
+        restore(strange, "nope", tmp_path / "old")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,9 +129,55 @@ def test_a_restore_that_the_disk_has_no_room_for_is_stopped(strange, tmp_path, m
     monkeypatch.setattr("farandole.snapshots.restore.room", lambda target: 5)
     with pytest.raises(SnapshotError, match=r"data' needs 8 MiB, and there is room for 5 B.*`--to`"):
         restore(strange, "data", tmp_path / "old")
-    assert list((tmp_path / "old").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     assert restore(strange, "data", tmp_path / "old").is_dir()
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "link", "pipe"])
+def test_a_disk_without_hard_links_gets_files_and_keeps_those_that_exist(strange, tmp_path, monkeypatch, name):
+    def refuse(*_args, **_options):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    found = restore(strange, f"data/{name}", tmp_path)
+    assert facts(tmp_path)[name][0] == facts(strange.home / "data")[name][0]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    (tmp_path / "partial").mkdir()
+    (tmp_path / "partial" / "x").write_text("restored")
+    with pytest.raises(FileExistsError):
+        put(tmp_path / "partial", PurePath("x"), found)
+    assert facts(tmp_path)[name][0] == facts(strange.home / "data")[name][0]
+
+
+def test_the_folder_of_the_notebook_can_be_restored_after_it_was_deleted(site, monkeypatch):
+    folder = site.home / "project"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("first")
+    site.snapshots.take()
+    monkeypatch.chdir(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(UsageError, match=r"working directory no longer exists; write 'notes\.txt' as a path with `~/`"):
+        site.snapshots.restore("notes.txt")
+    assert site.snapshots.restore("~/project") == folder
+    assert (folder / "notes.txt").read_text() == "first"
+
+
+@pytest.mark.release
+def test_an_interrupted_restore_leaves_nothing(site):
+    (site.home / "random").write_bytes(os.urandom(256 * 2**20))
+    site.snapshots.take()
+    (site.home / "random").unlink()
+    script = subprocess.Popen([sys.executable, "-c", RESTORES, site.home, site.repository, PASSWORD])
+    with script:
+        restic = []
+        while not list(site.home.glob(f"{PARTIAL}*/**/random")):
+            assert script.poll() is None
+            restic = psutil.Process(script.pid).children() or restic
+        script.send_signal(signal.SIGINT)
+    assert script.returncode == -signal.SIGINT
+    assert list(site.home.iterdir()) == []
+    assert not any(each.is_running() for each in restic)
 
 
 def test_a_target_that_is_no_folder_is_refused(strange, tmp_path):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from farandole.exceptions import UsageError
+from farandole.exceptions import SnapshotError, UsageError
 from farandole.snapshots.choice import FILE
 from farandole.snapshots.model import Change
+from farandole.snapshots.snapshots import Snapshots
 
 
 def test_snapshots_are_taken_listed_and_compared(site):
@@ -68,6 +69,34 @@ def test_files_are_left_out_by_choice(site):
     assert found == {"__pycache__/x", "farandole/runs/1/run.json", FILE}
 
 
+def test_a_home_that_is_a_link_leaves_out_the_same_files(site, tmp_path, monkeypatch):
+    link = tmp_path / "link"
+    link.symlink_to(site.home)
+    for name in ("HOME", "PWD"):
+        monkeypatch.setenv(name, str(link))
+    for name in (".cache/x", "farandole/runs/1/checkpoints/x", "farandole/runs/1/run.json", "scratch/x", "notes.txt"):
+        (site.home / name).parent.mkdir(parents=True, exist_ok=True)
+        (site.home / name).write_text("x")
+    (site.home / FILE).parent.mkdir(parents=True)
+    (site.home / FILE).write_text(f'exclude = ["{link}/scratch"]')
+    snapshots = Snapshots(connect=site.connect)
+    snapshots.take()
+    restored = snapshots.restore(link, to=tmp_path / "other")
+    found = {str(each.relative_to(restored)) for each in restored.rglob("*") if each.is_file()}
+    assert found == {"farandole/runs/1/run.json", "notes.txt", FILE}
+
+
+def test_a_home_without_files_and_a_pattern_that_is_not_valid_are_explained(site):
+    with pytest.raises(SnapshotError, match="Your home has no files, except those that snapshots leave out"):
+        site.snapshots.take()
+    with pytest.raises(SnapshotError, match="Your home has no files"):
+        site.snapshots.has_changes()
+    (site.home / FILE).parent.mkdir(parents=True)
+    (site.home / FILE).write_text('exclude = ["data[1"]')
+    with pytest.raises(SnapshotError, match=r"does not accept a pattern in ~/.*snapshots.toml: .*data\[1\. Correct it"):
+        site.snapshots.take()
+
+
 def test_the_first_snapshot_has_all_and_one_without_changes_adds_nothing(site):
     (site.home / "random").write_bytes(os.urandom(2**20))
     assert site.snapshots.take().added > 2**20
@@ -93,7 +122,7 @@ def test_changes_since_the_last_snapshot_are_noticed(site):
 
 
 def test_one_snapshot_cannot_be_compared(strange):
-    with pytest.raises(UsageError, match="there are 1 snapshots, and two are needed"):
+    with pytest.raises(UsageError, match="there is one snapshot, and two are needed"):
         strange.snapshots.diff()
 
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from farandole.datasets.versions.copy import clear, copy_version
-from farandole.datasets.versions.manifest import MANIFEST
-from farandole.exceptions import FarandoleError
+from farandole.datasets.versions.copy import copy_version
+from farandole.datasets.versions.incomplete import occupant
+from farandole.exceptions import FarandoleError, UsageError
 from farandole.reading import reason
 
 COMMAND = "publish"
 PUBLISH = ("python", "-I", "-m", "farandole.datasets.versions", COMMAND)
 """The beginning of the command. With ``-I``, Python imports nothing from the home, which the helper mounts."""
 EXISTS = 3
-"""The exit status if the volume has a version already."""
+"""The exit status if the volume has a version or other files already."""
 LONGEST = 2000
-"""The characters of a reason that are reported. Kubernetes keeps 4096 bytes."""
+"""The bytes of a reason that are reported. JSON may double them, and Kubernetes keeps the last 4096 bytes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,23 +36,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(source: Path, target: Path, result: Path | None = None) -> int:
     """Copy a folder to a volume, print the outcome as a line of JSON, and return the exit status."""
     status, outcome = _publish(source, target)
-    line = json.dumps(outcome)
-    print(line, flush=True)
+    line = json.dumps(outcome, ensure_ascii=False).encode()
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.flush()
     if result is not None:
-        result.write_text(line, encoding="ascii")
+        result.write_bytes(line)
     return status
 
 
 def _publish(source: Path, target: Path) -> tuple[int, dict[str, Any]]:
-    if (target / MANIFEST).exists():
-        return EXISTS, {"error": f"{target} has a version already, and a version is never replaced"}
     try:
-        # A helper that was killed may have left files.
-        clear(target)
+        if found := occupant(target):
+            return EXISTS, _error(f"{target} has {found!r} already, and nothing is replaced")
+        if (real := source.resolve()) != source:
+            raise UsageError(f"{source} is a link to {real}; name the folder itself, which must be below the home")
         copied = copy_version(source, target)
     except FarandoleError as exc:
         # The user does not know the place of the volume in this container.
-        return 1, {"error": str(exc).replace(f" to {target}:", ":")[:LONGEST]}
+        return 1, _error(str(exc).replace(f" to {target}:", ":"))
     except OSError as exc:
-        return 1, {"error": f"the volume cannot be used: {reason(exc)}"[:LONGEST]}
+        return 1, _error(f"the volume cannot be used: {reason(exc)}")
     return 0, {"files": copied.files, "bytes": copied.bytes, "digest": copied.digest}
+
+
+def _error(text: str) -> dict[str, str]:
+    return {"error": text.encode(errors="replace")[:LONGEST].decode(errors="ignore")}

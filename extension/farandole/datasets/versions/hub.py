@@ -28,6 +28,8 @@ POLL_SECONDS = 1.0
 RESTART_SECONDS = 120.0
 """How many seconds the hub may be unreachable while it copies a folder. A hub that restarts is."""
 NOT_FOUND = 404
+BLOCK, INODE = 4096, 16384
+"""The bytes of a block in ext4, and for how many bytes of a volume it can have a file."""
 
 
 def publish_at_hub(
@@ -92,7 +94,7 @@ class _Hub:
 
 
 def _order(source: Path) -> dict[str, Any]:
-    """Return what the hub needs to know: the folder and the size of its files."""
+    """Return what the hub needs to know: the folder, and the space that its files take."""
     folder = source.resolve()
     if not str(folder).isprintable():
         raise UsageError(f"the hub cannot publish {str(folder)!r}, because its name is not readable text; rename it")
@@ -100,9 +102,14 @@ def _order(source: Path) -> dict[str, Any]:
         paths = files_in(folder)
         if not paths:
             raise UsageError(f"{source} has no files")
-        return {"folder": str(folder), "bytes": sum((folder / path).stat().st_size for path in paths)}
+        return {"folder": str(folder), "bytes": sum(_space((folder / path).lstat().st_size) for path in paths)}
     except OSError as exc:
         raise DataSetError(f"{source} cannot be read: {reason(exc)}") from exc
+
+
+def _space(size: int) -> int:
+    """Return how many bytes of a volume a file of this size takes: whole blocks, and its part of the table of files."""
+    return max(-(-size // BLOCK) * BLOCK, INODE)
 
 
 def _refusal(method: str, refused: HTTPError) -> DataSetError:

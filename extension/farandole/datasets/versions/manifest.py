@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
 
 from farandole.exceptions import DataSetError, UsageError
@@ -61,7 +62,10 @@ def _is_folder(folder: Path, path: str, mode: int) -> bool:
 
 def manifest_of(digests: Iterable[tuple[str, str]]) -> bytes:
     """Return the manifest for pairs of a path and a digest, in the order of `files_in`."""
-    return b"".join(_line(os.fsencode(path), digest.encode()) for path, digest in digests)
+    manifest = BytesIO()
+    # A list of the lines, which `bytes.join` makes, would take as much memory as the manifest of millions of files.
+    manifest.writelines(_line(os.fsencode(path), digest.encode()) for path, digest in digests)
+    return manifest.getvalue()
 
 
 def _line(path: bytes, digest: bytes) -> bytes:
@@ -125,13 +129,20 @@ def verify(folder: Path) -> str:
         found = manifest_of((path, file_digest(folder, path)) for path in files_in(folder))
     except (OSError, ValueError) as exc:
         raise DataSetError(f"{folder} cannot be verified: {reason(exc)}") from exc
-    if differing := set(manifest.splitlines()) ^ set(found.splitlines()):
-        names = sorted({os.fsdecode(line.lstrip(b"\\")[DIGEST_CHARACTERS + 2 :]) for line in differing})
+    # This also compares the order of the lines, which is a part of the digest.
+    if manifest != found:
         raise DataSetError(
-            f"{folder} differs from its manifest in {len(names)} file{'' if len(names) == 1 else 's'}, such as "
-            f"{names[0]!r}. Copy the version again from where it was published."
+            f"{folder} {_difference(manifest, found)}. Copy the version again from where it was published."
         )
     return digest
+
+
+def _difference(manifest: bytes, found: bytes) -> str:
+    lines = set(manifest.splitlines()) ^ set(found.splitlines())
+    names = sorted({os.fsdecode(line.lstrip(b"\\")[DIGEST_CHARACTERS + 2 :]) for line in lines})
+    if not names:
+        return "has a manifest whose lines are not sorted or not unique"
+    return f"differs from its manifest in {len(names)} file{'' if len(names) == 1 else 's'}, such as {names[0]!r}"
 
 
 def file_digest(folder: Path, path: str) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from farandole.datasets.versions.copy import CHUNK, WRITABLE_FOLDER, complete
+from farandole.datasets.versions.copy import CHUNK, WRITABLE_FOLDER
+from farandole.datasets.versions.incomplete import complete, incomplete
 from farandole.datasets.versions.manifest import (
     LOST_FOUND,
     MANIFEST,
@@ -39,12 +40,12 @@ class Mirrored:
 
 
 def mirror(source: Source, target: Path, *, others: Iterable[Path] = ()) -> Mirrored:
-    """Make a folder equal to a version. Files that the folder has are kept, if they are equal.
+    """Copy a version to an empty folder, or to one in which an earlier mirror has ended. Equal files there are kept.
 
     ``others`` are folders of other versions on this machine. Files with the same content are copied from there.
 
     Raises:
-        UsageError: the folder has another version, or links.
+        UsageError: the folder has another version, or other files.
         DataSetError: a file cannot be read or written, or differs from the manifest. Equal files are kept.
     """
     manifest = source.manifest()
@@ -54,16 +55,10 @@ def mirror(source: Source, target: Path, *, others: Iterable[Path] = ()) -> Mirr
         if (target / MANIFEST).exists():
             _check_same(target, digest)
             return Mirrored(copied=0, files=len(entries), digest=digest)
-        missing = _prepare(target, entries)
-        nearby = _nearby(others, {entries[path] for path in missing})
-        # A file that an interrupted mirror has left is not in the manifest, so `_prepare` deletes it.
-        part = target / f".mirror-{secrets.token_hex(8)}"
-        for path in missing:
-            if not _take(nearby.get(entries[path], ()), part, entries[path]):
-                _fetch(source, path, part, entries[path])
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            part.rename(target / path)
-        complete(target, manifest)
+        with incomplete(target) as part:
+            missing = _prepare(target, entries)
+            _copy(source, target, missing, others)
+            complete(target, part, manifest)
     except UsageError:
         raise
     except (OSError, ValueError) as exc:
@@ -78,9 +73,9 @@ def _check_same(target: Path, digest: str) -> None:
         )
 
 
-def _prepare(target: Path, entries: dict[str, str]) -> list[str]:
-    """Delete the files that the version does not have, and return the paths of those to copy."""
-    missing = dict.fromkeys(entries)
+def _prepare(target: Path, entries: dict[str, str]) -> dict[str, str]:
+    """Delete the files that the version does not have, and return the digests of those to copy by path."""
+    missing = dict(entries)
     for name, folders, _ in os.walk(target):
         folders[:] = [each for each in folders if name != str(target) or each != LOST_FOUND]
         if not os.access(name, os.W_OK):
@@ -92,7 +87,7 @@ def _prepare(target: Path, entries: dict[str, str]) -> list[str]:
         else:
             (target / path).unlink()
     _delete_empty_folders(target)
-    return list(missing)
+    return missing
 
 
 def _delete_empty_folders(target: Path) -> None:
@@ -100,6 +95,17 @@ def _delete_empty_folders(target: Path) -> None:
         if name != str(target) and name != str(target / LOST_FOUND):
             with suppress(OSError):
                 Path(name).rmdir()
+
+
+def _copy(source: Source, target: Path, missing: dict[str, str], others: Iterable[Path]) -> None:
+    nearby = _nearby(others, set(missing.values()))
+    # A file that an interrupted mirror has left is not in the manifest, so `_prepare` deletes it.
+    part = target / f".mirror-{secrets.token_hex(8)}"
+    for path, digest in missing.items():
+        if not _take(nearby.get(digest, ()), part, digest):
+            _fetch(source, path, part, digest)
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        part.rename(target / path)
 
 
 def _nearby(others: Iterable[Path], wanted: set[str]) -> dict[str, list[tuple[Source, str]]]:

@@ -9,7 +9,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +111,8 @@ def _versions(data_set: Path) -> list[int]:
 
 def _refuse_equal(name: str, data_set: Path, numbers: list[int], digest: str) -> None:
     for number in numbers:
-        if digest_in(data_set / str(number)) == digest:
-            version = DataVersion(name=name, number=number)
-            raise UsageError(f"the folder has the same files as {version}, so nothing was published; use {version}")
+        # Folders that the administrator has made may have no manifest yet.
+        with suppress(DataSetError):
+            if digest_in(data_set / str(number)) == digest:
+                version = DataVersion(name=name, number=number)
+                raise UsageError(f"the folder has the same files as {version}, so nothing was published; use {version}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import ssl
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from http.client import HTTPException
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from farandole.datasets.versions.manifest import MANIFEST
 from farandole.datasets.versions.names import DataVersion
@@ -84,7 +85,8 @@ class ServerSource(Source):
         self._url = f"{url}/{ROUTE}/{version}"
         self._version = version
         self._headers = {"Authorization": f"token {token}"}
-        self._opener = build_opener(_NoRedirects)
+        # One context for all connections, because reading the certificates of authorities takes longer than most files.
+        self._opener = build_opener(_NoRedirects, HTTPSHandler(context=ssl.create_default_context()))
 
     def manifest(self) -> bytes:
         """Return the manifest. Raises DataSetError."""

@@ -28,7 +28,12 @@ class Software:
         names = dict.fromkeys(name for answer in answers for name in answer["data_sets"])
         data_sets = {name: _on_all([answer["data_sets"].get(name, MISSING) for answer in answers]) for name in names}
         for name, found in data_sets.items():
-            if MISSING in found or " on " in found:
+            if found == MISSING:
+                progress(
+                    f"Warning: no rank has the data set {name}: its folder has no manifest, so the administrator must "
+                    "copy the data set there again"
+                )
+            elif " on " in found:
                 progress(
                     f"Warning: the ranks do not all have the data set {name} ({found}); the administrator must copy it "
                     "to each machine"

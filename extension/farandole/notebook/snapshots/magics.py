@@ -47,7 +47,7 @@ class SnapshotMagics(Magics):
 
     def _take(self, options: argparse.Namespace) -> None:
         """Take a snapshot, with `%snapshot take` or `%snapshot take "before cleaning"`."""
-        print(_taken(self.snapshots().take(" ".join(options.values))))
+        print(_taken(self.snapshots().take(" ".join(options.values).strip())))
 
     def _list(self, options: argparse.Namespace) -> Table:
         """List all snapshots, newest first, or with `%snapshot list PATH` those that have a file or folder."""

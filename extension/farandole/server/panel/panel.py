@@ -27,6 +27,7 @@ from farandole.server.panel.snapshots.jobs import Jobs
 from farandole.server.panel.snapshots.reader import SnapshotReader
 from farandole.server.panel.table.table import Table
 from farandole.server.worker.routes import backends
+from farandole.snapshots.automatic import AutomaticSnapshots
 from farandole.snapshots.contents import SnapshotContents
 
 REFRESH_SECONDS = 3.0
@@ -60,6 +61,7 @@ class Panel:
         self.table = Table(self.index, self.charts)
         self.snapshots = SnapshotReader(SnapshotContents())
         self.snapshot_jobs = Jobs()
+        self.automatic_snapshots: AutomaticSnapshots | None = None
         self.topics = {kind: Topic() for kind in ("clusters", "endpoints", "resources", "runs")}
         self.changed = asyncio.Event()
         """An event that is set on the next change and then replaced with a new event."""

@@ -213,12 +213,16 @@ class Snapshot(TypedDict):
 
 
 class SnapshotPage(TypedDict):
-    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes one at the moment, or null."""
+    """Response to ``GET snapshots``, newest first. ``taking`` is the job that takes one at the moment, or null.
+
+    ``problem`` says why no automatic snapshot has been taken since the newest one, or is null.
+    """
 
     snapshots: list[Snapshot]
     offset: int
     total: int
     taking: str | None
+    problem: str | None
 
 
 class SnapshotChanges(TypedDict):
@@ -236,7 +240,7 @@ class SnapshotEntry(TypedDict):
     """A file or folder in a folder of a snapshot.
 
     - ``now`` says how what is at its path in the home differs from it, by size and time of change. ``newer`` was
-      changed later. A folder that exists is the ``same``.
+      changed later. A folder that exists is the ``same``, and so is a file that is not ``restorable``.
     - ``restorable`` is false for a name that is not UTF-8, which a page cannot send.
     """
 

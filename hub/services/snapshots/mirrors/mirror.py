@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
@@ -19,7 +19,7 @@ from hub.services.snapshots.mirrors.place import MirrorError, MirrorPlace
 from hub.services.snapshots.mirrors.restic import MirrorRestic, MissingError
 from hub.services.snapshots.mirrors.state import copy_state
 from hub.services.snapshots.repository import BusyError
-from hub.services.snapshots.restic import ResticError
+from hub.services.snapshots.restic import PROBLEMS, ResticError
 from hub.services.snapshots.retention import HOUR
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ensure_secret
@@ -38,8 +38,6 @@ STATE = "_hub"
 """The repository with the hub's own state. The names of users' repositories have no underscore."""
 WAIT_SECONDS = 60.0
 """How long a mirror waits for the end of a pruning."""
-PROBLEMS = (ResticError, OSError, ValueError)
-"""What can be wrong with one repository."""
 
 log = logging.getLogger("farandole.snapshots")
 
@@ -140,7 +138,7 @@ class Mirror:
         for name in record.users:
             if (repository := await self._store.named(name)) is not None:
                 with _noting(f"The snapshots of {record.users[name]} are not mirrored", record):
-                    await self._copy(repository, name, record, everything=everything)
+                    await self._copy_alone(repository, name, record, everything=everything)
 
     async def _copy_state(self, record: MirrorRecord) -> None:
         state = self._store.state
@@ -155,6 +153,18 @@ class Mirror:
             raise OSError(f"the database cannot be copied: {exc}") from exc
         finally:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+
+    async def _copy_alone(self, repository: Repository, name: str, record: MirrorRecord, *, everything: bool) -> None:
+        """Copy a repository. A `MirrorError` is one of this repository if the hub's state can be mirrored.
+
+        restic's errors contain what a user has written into a snapshot, for example that the disk is full.
+        """
+        try:
+            await self._copy(repository, name, record, everything=everything)
+        except MirrorError as exc:
+            with suppress(*PROBLEMS):
+                await self._copy_state(record)
+            raise ResticError(str(exc)) from exc
 
     async def _copy(self, repository: Repository, name: str, record: MirrorRecord, *, everything: bool) -> None:
         """Copy a repository. The names of its snapshots are read first: those that arrive meanwhile come next time."""
@@ -199,8 +209,10 @@ class Mirror:
             records = await self._store.restic.snapshots(repository.folder)
             new = [each for each in records if each["id"] not in before]
             for each in new:
-                taken = min(datetime.fromisoformat(each["time"]).timestamp(), time.time())
-                os.utime(repository.path("snapshots", each["id"]), (taken, taken))
+                # A user can write any time into a snapshot, also one that Python does not know.
+                with suppress(ValueError, OverflowError):
+                    taken = min(datetime.fromisoformat(each["time"]).timestamp(), time.time())
+                    os.utime(repository.path("snapshots", each["id"]), (taken, taken))
         return len(new)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from spawner_config.snapshots.mirrors import host_and_port
+
 CONNECT_SECONDS = 10.0
 REST, S3 = "rest:", "s3:"
-PORTS = {"http": 80, "https": 443}
 
 
 class MirrorError(RuntimeError):
@@ -55,11 +56,10 @@ class MirrorPlace:
             )
 
     def _connect(self) -> None:
-        address = self.address.partition(":")[2]
-        parts = urlsplit(address if "://" in address else f"https://{address}")
         try:
-            socket.create_connection((parts.hostname or "", parts.port or PORTS[parts.scheme]), CONNECT_SECONDS).close()
-        except OSError as exc:
+            socket.create_connection(host_and_port(self.address), CONNECT_SECONDS).close()
+        except (OSError, UnicodeError) as exc:
+            # A host name with a label that is too long is a UnicodeError.
             raise MirrorError(
                 f"The mirror at {self.address} cannot be reached: {exc}. Check FARANDOLE_SNAPSHOTS_MIRROR and the "
                 "network. The hub tries again within an hour."

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from tornado.web import HTTPError
 
+from hub.services.snapshots.disk import full_disk, sync_folder
 from hub.services.snapshots.handlers import ConfigHandler, ListHandler, RepositoryHandler, SnapshotsHandler
 from hub.services.snapshots.objects import ObjectHandler
 from hub.services.snapshots.repository import ExistsError, NotStoredError
-from hub.services.snapshots.upload import full_disk, sync_folder
 from spawner_config.snapshots.mirrors import ACCOUNT
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -39,12 +39,18 @@ def copy_files(state: Path, to: Path) -> None:
         if path.is_file() and not path.name.endswith(LEFT_OUT):
             _copy(path, to / path.name)
     if (state / NOTICES).is_dir():
-        shutil.copytree(state / NOTICES, to / NOTICES)
+        shutil.copytree(state / NOTICES, to / NOTICES, copy_function=_copy_file)
+
+
+def _copy_file(path: str | Path, to: str | Path) -> None:
+    """Copy a file, unless the hub has just removed it, such as a notice that its user has read."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(path, to)
 
 
 def _copy(path: Path, to: Path) -> None:
     if path.suffix != DATABASE:
-        shutil.copy2(path, to)
+        _copy_file(path, to)
         return
     to.touch(mode=0o600)
     # A hub that was killed has left a journal, which SQLite can only read if it may also remove it.

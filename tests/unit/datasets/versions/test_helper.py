@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from farandole.datasets.versions.helper import EXISTS, PUBLISH
-from farandole.datasets.versions.manifest import MANIFEST, verify
+from farandole.datasets.versions.manifest import MANIFEST, PART, verify
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_version_is_not_replaced(folders):
     (folders[0] / "a.txt").write_text("43")
     status, outcome = run(*folders)
     assert status == EXISTS
-    assert "has a version already" in outcome["error"]
+    assert f"has {MANIFEST!r} already" in outcome["error"]
     assert verify(folders[1]) == digest
 
 
@@ -46,9 +46,34 @@ def test_what_a_killed_helper_has_left_is_deleted(folders):
     (folders[1] / "train").mkdir()
     (folders[1] / "train" / "half.bin").write_text("4")
     (folders[1] / "train").chmod(0o555)
+    (folders[1] / PART).touch()
     (folders[1] / "lost+found").mkdir()
     assert run(*folders)[0] == 0
     assert sorted(path.name for path in folders[1].iterdir()) == [MANIFEST, "a.txt", "lost+found"]
+
+
+def test_a_volume_with_other_files_is_taken(folders):
+    (folders[1] / "theirs.txt").write_text("")
+    status, outcome = run(*folders)
+    assert (status, "'theirs.txt'" in outcome["error"]) == (EXISTS, True)
+    assert [path.name for path in folders[1].iterdir()] == ["theirs.txt"]
+
+
+def test_a_long_reason_is_cut_to_what_kubernetes_keeps(folders, tmp_path):
+    link = folders[0].joinpath(*["数" * 80] * 10, "link")
+    link.parent.mkdir(parents=True)
+    link.symlink_to("a.txt")
+    status, outcome = run(*folders, "--result", tmp_path / "result")
+    assert (status, outcome["error"][:10]) == (1, f"'{'数' * 9}")
+    assert len((tmp_path / "result").read_bytes()) <= 4096
+
+
+def test_a_link_out_of_the_home_is_refused(folders):
+    """A program of the user may send any path to the hub."""
+    (folders[0].parent / "root").symlink_to("/")
+    status, outcome = run(folders[0].parent / "root" / "etc", folders[1])
+    assert (status, "root/etc is a link to /etc;" in outcome["error"]) == (1, True)
+    assert list(folders[1].iterdir()) == []
 
 
 def test_a_refusal_is_reported_without_the_place_of_the_volume(folders):

@@ -59,6 +59,11 @@ def hub(*answers):
             thread.join()
 
 
+@pytest.mark.parametrize(("size", "space"), [(0, 16384), (16384, 16384), (20_000, 20480), (10**9, 1_000_001_536)])
+def test_small_files_take_more_than_their_size(size, space):
+    assert module._space(size) == space
+
+
 def ask(home, environ, folder="data/digits"):
     return publish_at_hub(home / folder, "digits", environ=environ, sleep=lambda _seconds: None)
 
@@ -68,7 +73,7 @@ def test_the_hub_copies_and_says_which_version_it_is(home):
         version, copied = ask(home, environ)
     assert (str(version), copied.files, copied.bytes, copied.digest) == ("digits@3", 1, 2, "sha256:9c")
     path = "/hub/api/farandole/users/a%2Fda/data-sets/digits"
-    assert requests[0] == ("POST", path, "token secret", {"folder": str(home / "data" / "digits"), "bytes": 2})
+    assert requests[0] == ("POST", path, "token secret", {"folder": str(home / "data" / "digits"), "bytes": 16384})
     assert {(method, where) for method, where, *_ in requests[1:]} == {("GET", path)}
 
 

@@ -1,6 +1,7 @@
 """Tests for manifests of data sets. The reference is the program `sha256sum`."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -77,8 +78,22 @@ def test_a_folder_without_manifest_is_not_a_version(source):
         verify(source)
 
 
-@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/etc/passwd"), os.mkfifo])
-def test_links_and_pipes_are_refused(source, tmp_path, make):
+def test_the_order_of_the_lines_is_a_part_of_the_digest(version):
+    make_writable(version)
+    lines = (version / MANIFEST).read_bytes().splitlines(keepends=True)
+    for wrong in ([*lines[1:], lines[0]], [*lines, lines[0]]):
+        (version / MANIFEST).write_bytes(b"".join(wrong))
+        with pytest.raises(DataSetError, match="a manifest whose lines are not sorted or not unique"):
+            verify(version)
+
+
+def listen(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/etc/passwd"), os.mkfifo, listen])
+def test_links_pipes_and_sockets_are_refused(source, tmp_path, make):
     make(source / "odd")
     (tmp_path / "to").mkdir()
     with pytest.raises(UsageError, match="'odd' .* neither a file nor a folder"):

@@ -2,16 +2,18 @@
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from io import BytesIO
 
 import pytest
 from farandole.datasets.versions.copy import copy_version
-from farandole.datasets.versions.manifest import MANIFEST, entries_of, manifest_of, verify
+from farandole.datasets.versions.incomplete import incomplete
+from farandole.datasets.versions.manifest import MANIFEST, PART, entries_of, manifest_of, verify
 from farandole.datasets.versions.mirror import mirror
 from farandole.datasets.versions.names import parse_version
-from farandole.datasets.versions.sources import TOKEN, FolderSource, decode, encode, open_source
+from farandole.datasets.versions.sources import TOKEN, FolderSource, ServerSource, decode, encode, open_source
 from farandole.exceptions import DataSetError, UsageError
 
 DIGITS = parse_version("digits@2")
@@ -100,7 +102,23 @@ def test_a_killed_mirror_is_no_version_and_continues(origin, target, moment):
     assert verify(target) == verify(origin)
 
 
-def test_what_does_not_belong_to_the_version_is_deleted(origin, target):
+def test_a_folder_that_is_no_mirror_is_left_alone(origin, target):
+    (target / "mine.txt").write_text("not for deletion")
+    (target / "a.txt").write_text("mine as well")
+    with pytest.raises(UsageError, match=r"is not empty: it has 'a\.txt'"):
+        mirror(FolderSource(origin), target)
+    assert sorted(path.name for path in target.iterdir()) == ["a.txt", "lost+found", "mine.txt"]
+    assert (target / "a.txt").read_text() == "mine as well"
+
+
+def test_two_mirrors_at_the_same_time_do_not_mix(origin, target):
+    with incomplete(target), pytest.raises(DataSetError, match="another process writes a version to"):
+        mirror(FolderSource(origin), target)
+    assert mirror(FolderSource(origin), target).copied == len(NAMES)
+
+
+def test_what_does_not_belong_to_the_version_is_deleted_from_an_earlier_mirror(origin, target):
+    (target / PART).touch()
     (target / "a.txt").write_text("another version")
     (target / "train" / "b.bin").mkdir(parents=True)
     (target / "train" / "b.bin" / "left.txt").write_text("")
@@ -142,7 +160,7 @@ def test_a_file_that_differs_from_the_manifest_is_named_and_the_others_are_kept(
         mirror(FolderSource(origin), target)
     assert not (target / MANIFEST).exists()
     assert (target / "a.txt").exists()
-    assert [path.name for path in target.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in target.iterdir() if path.name.startswith(".")] == [PART]
     (origin / "train" / "b.bin").write_text("content of 'train/b.bin'")
     assert mirror(FolderSource(origin), target).digest == verify(target)
 
@@ -230,3 +248,14 @@ def test_a_full_disk_keeps_what_is_complete_and_the_mirror_continues(target, tmp
     assert (target / "a.txt").read_text() == "small"
     assert mirror(FolderSource(large), target).copied == 1
     assert verify(target) == verify(large)
+
+
+def test_certificates_are_read_once_and_not_for_each_file(monkeypatch):
+    """Reading them takes longer than most files."""
+    read, load = [], ssl.SSLContext.load_default_certs
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *words: read.append(load(*words)))
+    source = ServerSource("https://127.0.0.1:1/user/ada", DIGITS, "secret")
+    for name in NAMES:
+        with pytest.raises(DataSetError, match="does not answer"):
+            source.open(name)
+    assert len(read) == 1

@@ -62,6 +62,12 @@ def test_the_same_content_is_not_published_twice(store, source):
     assert names_in(store / "digits") == ["1"]
 
 
+def test_a_folder_that_is_no_version_yet_keeps_its_number(store, source):
+    (store / "digits" / "1").mkdir(parents=True)
+    assert str(publish(source, "digits").version) == "digits@2"
+    assert names_in(store / "digits" / "1") == []
+
+
 @pytest.mark.parametrize("name", ["digits@1", "../digits", "Digits", "", "a" * 41])
 def test_an_invalid_name_is_refused(store, source, name):
     with pytest.raises(UsageError, match=r"leave out the version|cannot be the name"):

@@ -102,6 +102,7 @@ def test_an_existing_volume_is_not_changed(tmp_path: Path, volumes: Path, load: 
     refused = run(load, write_data(DIGITS, tmp_path / "dist"))
     assert refused.returncode == 1
     assert "There is a volume digits-v2 already" in refused.stderr
+    assert "remove it first: docker volume rm digits-v2" in refused.stderr
     assert verify(volumes / "digits-v2") == digest
 
 

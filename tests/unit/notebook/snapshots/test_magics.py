@@ -74,6 +74,11 @@ def test_take_says_what_is_in_and_what_is_left_out(snapshot, fake, capsys):
     ]
 
 
+def test_a_message_of_spaces_is_none(snapshot, fake):
+    snapshot('take " "')
+    assert fake.calls == [""]
+
+
 def test_take_names_what_could_not_be_read(snapshot, fake, capsys):
     fake.unread = tuple(f"private/{number}\n" for number in range(12))
     snapshot("take")

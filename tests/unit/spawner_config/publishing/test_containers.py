@@ -39,7 +39,7 @@ class Engine(docker.APIClient):
         self.volumes = {name.replace("_", "-"): labels for name, labels in volumes.items()}
         self.made: list[dict[str, Any]] = []
         self.there: set[str] = set()
-        self.looks, self.status, self.fails = 2, 0, False
+        self.looks, self.status, self.fails, self.full = 2, 0, False, False
 
     def inspect_volume(self, name: str) -> dict[str, Any]:
         if name not in self.volumes:
@@ -61,7 +61,7 @@ class Engine(docker.APIClient):
 
     def inspect_container(self, _container: str) -> dict[str, Any]:
         self.looks -= 1
-        return {"State": {"Running": self.looks > 0, "ExitCode": self.status}}
+        return {"State": {"Running": self.looks > 0, "ExitCode": self.status, "OOMKilled": self.full}}
 
     def logs(self, _container: str) -> bytes:
         return RESULT
@@ -137,3 +137,9 @@ def test_the_exit_status_is_reported() -> None:
     engine = Engine()
     engine.status = 137
     assert copy(engine) == Ended(status=137, outcome=RESULT.decode())
+
+
+def test_too_little_memory_is_named() -> None:
+    engine = Engine()
+    engine.status, engine.full = 137, True
+    assert copy(engine) == Ended(status=137, outcome="its 1g of memory were not enough")

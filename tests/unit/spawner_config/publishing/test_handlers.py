@@ -37,7 +37,8 @@ class Store(VersionStore):
 
 @pytest.fixture
 def store(hub: Hub) -> Store:
-    """The volumes of a hub on which ada publishes."""
+    """The volumes of a hub on which ada publishes from a running notebook server."""
+    hub.start("")
     store = Store()
     rules = handlers(Publications(store, frozenset({"ada"}), Shares(), hub="farandole"))
     application = hub.application
@@ -76,6 +77,15 @@ async def test_only_programs_of_publishers_may_publish(hub: Hub, store: Store) -
     status, answer = await hub.ask("POST", PATH.replace("ada", "olga"), olga, json=ORDER)
     assert (status, "FARANDOLE_DATA_PUBLISHERS" in answer["message"]) == (403, True)
     assert (await hub.ask("POST", PATH, json=ORDER))[0] == 403
+    assert store.orders == []
+
+
+async def test_the_home_of_a_server_that_does_not_run_is_not_read(hub: Hub, store: Store) -> None:
+    """The start of a server checks whose home it mounts."""
+    hub.start("main-w0")
+    hub.spawner("").server = None
+    status, answer = await asked(hub, "POST", json=ORDER)
+    assert (status, answer["message"]) == (409, "your notebook server does not run; start it first")
     assert store.orders == []
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import ClientError
 from farandole.datasets.versions.names import parse_version
 from kubernetes_asyncio.client.rest import ApiException
 
@@ -23,7 +24,9 @@ SETTINGS = {
     "FARANDOLE_HOME_CLASS": "fast",
     "FARANDOLE_POD_LABELS": "team=vision",
 }
-NAME = "farandole-publish-digits"
+NAME = "farandole-publish.digits"
+SIZE = 100 * 2**20
+CLAIM = {**OURS, "farandole.mib": "366"}
 
 
 def terminated(status: int, message: str | None) -> Any:
@@ -45,6 +48,7 @@ class Api:
         self.claims = {name.replace("_", "-"): labels for name, labels in claims.items()}
         self.states = list(states)
         self.pods: dict[str, Any] = {}
+        self.deleted: str | None = None
         self.made: list[Any] = []
 
     async def read_namespaced_persistent_volume_claim(self, name: str, namespace: str) -> Any:
@@ -63,7 +67,10 @@ class Api:
         self.made.append(pod)
 
     async def read_namespaced_pod(self, _name: str, _namespace: str) -> Any:
-        return SimpleNamespace(status=self.states.pop(0) if len(self.states) > 1 else self.states[0])
+        found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(found, Exception):
+            raise found
+        return SimpleNamespace(status=found, metadata=SimpleNamespace(deletion_timestamp=self.deleted))
 
     async def delete_namespaced_pod(self, name: str, _namespace: str, *, grace_period_seconds: int) -> None:
         assert grace_period_seconds == 1
@@ -77,7 +84,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pods, "POLL_SECONDS", 0.001)
 
 
-def copy(api: Api, size: int = 100 * 2**20) -> Ended | None:
+def copy(api: Api, size: int = SIZE) -> Ended | None:
     spawner = SimpleNamespace(api=api, namespace="lab", pvc_name="farandole-home-ada")
     order = Order(user="ada", spawner=spawner, name="digits", folder="data/digits", bytes=size)
     return asyncio.run(ClaimStore(KubernetesSettings.from_environment(SETTINGS)).copy(DIGITS, order))
@@ -90,7 +97,7 @@ def test_the_pod_reads_the_home_and_writes_the_new_claim_only() -> None:
     api = Api(RUNNING, terminated(0, '{"files": 1}'))
     assert copy(api) == Ended(status=0, outcome='{"files": 1}')
     claim, pod = api.made
-    assert claim["metadata"] == {"name": "digits-v3", "labels": OURS}
+    assert claim["metadata"] == {"name": "digits-v3", "labels": CLAIM}
     assert claim["spec"] == {
         "accessModes": ["ReadWriteMany"],
         "resources": {"requests": {"storage": "366Mi"}},
@@ -114,16 +121,53 @@ def test_the_pod_reads_the_home_and_writes_the_new_claim_only() -> None:
 
 
 def test_the_claim_of_an_earlier_attempt_is_used_again() -> None:
-    api = Api(terminated(1, '{"error": "changed"}'), digits_v3={**OURS, "more": "labels"})
+    api = Api(terminated(1, '{"error": "changed"}'), digits_v3={**OURS, "farandole.mib": "356", "more": "labels"})
     api.pods[NAME] = "left by an earlier hub"
     assert copy(api) == Ended(status=1, outcome='{"error": "changed"}')
     assert [each["kind"] for each in api.made] == ["Pod"]
 
 
 def test_a_claim_of_others_is_left_alone() -> None:
-    api = Api(digits_v3={"app": "database"})
+    api = Api(digits_v3={"app": "database", "farandole.mib": "366"})
     assert copy(api) is None
     assert not api.made
+
+
+@pytest.mark.parametrize("labels", [OURS, {**OURS, "farandole.mib": "355"}])
+def test_a_claim_of_an_earlier_attempt_that_is_too_small_is_left_alone(labels: dict[str, str]) -> None:
+    api = Api(digits_v3=labels)
+    assert copy(api) is None
+    assert not api.made
+
+
+def test_the_pod_of_a_user_is_never_replaced() -> None:
+    """A user may have the name publish-digits."""
+    api = Api(terminated(0, "{}"))
+    api.pods["farandole-publish-digits"] = "the notebook server of publish-digits"
+    copy(api)
+    assert list(api.pods) == ["farandole-publish-digits"]
+
+
+def test_the_api_server_may_be_restarted_meanwhile() -> None:
+    faults = (ApiException(status=503), ApiException(status=429), ClientError("gone"), TimeoutError())
+    assert copy(Api(RUNNING, *faults, RUNNING, terminated(0, "{}"))) == Ended(status=0, outcome="{}")
+
+
+def test_an_api_server_that_does_not_come_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "OUTAGE_SECONDS", -1)
+    with pytest.raises(PublicationError, match="Kubernetes does not answer the hub"):
+        copy(Api(ClientError("gone")))
+    with pytest.raises(PublicationError, match=r"Kubernetes refuses .*: 403 no"):
+        copy(Api(ApiException(status=403, reason="no")))
+
+
+def test_a_pod_that_others_delete_is_explained() -> None:
+    with pytest.raises(PublicationError, match="was deleted, for example because its node has failed"):
+        copy(Api(ApiException(status=404)))
+    api = Api(RUNNING)
+    api.deleted = "2026-11-30T18:00:00Z"
+    with pytest.raises(PublicationError, match="was deleted, for example because its node has failed"):
+        copy(api)
 
 
 def test_a_pod_without_a_message_has_its_reason() -> None:
@@ -147,5 +191,5 @@ def test_a_refusal_of_kubernetes_is_explained() -> None:
         async def create_namespaced_pod(self, _namespace: str, _pod: Any) -> None:
             raise ApiException(status=403, reason="exceeded quota")
 
-    with pytest.raises(PublicationError, match=r"Kubernetes refuses .*: exceeded quota \(403\)"):
+    with pytest.raises(PublicationError, match="Kubernetes refuses .*: 403 exceeded quota"):
         copy(Full())

@@ -108,10 +108,23 @@ async def test_a_data_set_has_one_publication_at_a_time() -> None:
     publications.begin(order())
     with pytest.raises(PublicationError, match="another version of 'digits' is being published"):
         publications.begin(order(user="grace"))
-    publications.begin(order("web"))
+    publications.begin(order("web", user="grace"))
     assert publications.state_of("ada", "digits") == {"state": "copying"}
     store.may_end.set()
     assert (await state_of(publications))["version"] == "digits@3"
+    assert (await state_of(publications, "web", user="grace"))["version"] == "web@1"
+
+
+async def test_a_user_has_one_publication_at_a_time() -> None:
+    store = Store()
+    store.may_end.clear()
+    publications = made(store)
+    publications.begin(order())
+    with pytest.raises(PublicationError, match="you are publishing 'digits'; try again when it is done"):
+        publications.begin(order("web"))
+    store.may_end.set()
+    await state_of(publications)
+    publications.begin(order("web"))
     assert (await state_of(publications, "web"))["version"] == "web@1"
 
 
@@ -119,8 +132,11 @@ async def test_users_see_their_own_publications() -> None:
     publications = made(Store())
     assert publications.state_of("ada", "digits") is None
     publications.begin(order())
-    await state_of(publications)
+    done = await state_of(publications)
     assert publications.state_of("grace", "digits") is None
+    publications.begin(order(user="grace"))
+    assert (await state_of(publications, user="grace"))["version"] == "digits@4"
+    assert publications.state_of("ada", "digits") == done
 
 
 @pytest.mark.parametrize("name", ["farandole", "farandole-home-ada"])

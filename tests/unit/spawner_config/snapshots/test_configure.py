@@ -12,7 +12,7 @@ from traitlets.config import Config
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, server_token_scopes
 from spawner_config.settings import Settings, SettingsError
 from spawner_config.snapshots.configure import configure_snapshots
-from spawner_config.snapshots.mirrors import MIRROR_SCOPE, TOKENS
+from spawner_config.snapshots.mirrors import MIRROR, MIRROR_SCOPE, TOKENS
 from spawner_config.snapshots.settings import ACCESS, MINUTES, SnapshotSettings
 
 if TYPE_CHECKING:
@@ -84,6 +84,14 @@ def test_a_hub_can_have_no_snapshots(
     assert c.JupyterHub.extra_user_scopes == ["access:services!service=other"]
     assert c.Spawner.server_token_scopes(SimpleNamespace(name="")) == NOTEBOOK_SCOPES
     assert ("There is no program restic" in caplog.text) == (variable == "PATH")
+
+
+@pytest.mark.parametrize(("variable", "value"), [(MIRROR, "/mnt"), (TOKENS, f"lab:{'0123456789abcdef' * 4}")])
+def test_mirrors_need_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv("FARANDOLE_SNAPSHOTS", "off")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=f"^{MIRROR} and {TOKENS} need FARANDOLE_SNAPSHOTS=on, "):
+        configured(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,9 +33,23 @@ def test_places(place: str) -> None:
     assert found.snapshots_mirror_hours == 24
 
 
-@pytest.mark.parametrize("place", ["mirror", "./mirror", "rest:hub", "https://hub.example.org/", "s3:bucket", "b2:x:y"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "mirror",
+        "./mirror",
+        "rest:hub",
+        "https://hub.example.org/",
+        "s3:bucket",
+        "b2:x:y",
+        "rest:https://hub:99999/x",
+        "rest:https://hub:port/x",
+        "rest:https://:443/x",
+        "s3:https://[::1/bucket/x",
+    ],
+)
 def test_other_places_are_refused_with_examples(place: str) -> None:
-    with pytest.raises(SettingsError, match=rf"^{MIRROR} is '{place}'\. It must be the absolute path of a folder, "):
+    with pytest.raises(SettingsError, match=rf"^{MIRROR} is '{re.escape(place)}'\. It must be the absolute path of a "):
         MirrorSettings.from_environment({MIRROR: place})
 
 
@@ -59,6 +74,12 @@ def test_hubs_without_a_proper_name_are_refused_without_their_tokens(value: str)
 def test_weak_tokens_are_refused() -> None:
     with pytest.raises(SettingsError, match="the token of lab is too weak: it is not 64 hexadecimal digits"):
         MirrorSettings.from_environment({TOKENS: "lab:secret"})
+
+
+def test_each_hub_has_a_token_of_its_own() -> None:
+    with pytest.raises(SettingsError, match="the token of school is also that of another hub") as caught:
+        MirrorSettings.from_environment({TOKENS: f"lab:{GOOD},school:{GOOD}"})
+    assert GOOD not in str(caught.value)
 
 
 def test_hours_are_at_least_one() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import requests
 from docker.errors import APIError, NotFound
+from tornado.log import app_log
 
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.services import rebuild_node
@@ -55,6 +56,25 @@ def test_the_hub_labels_its_own_node_for_what_is_on_its_disk() -> None:
     assert engine.specs["b"]["Labels"] == {"disk": "fast"}
     assert labelled(engine) == wanted
     assert engine.changes == 1
+
+
+def test_a_label_of_the_administrator_for_a_network_share_remains() -> None:
+    engine = Engine(**{"farandole.data.nfs-v1": "yes", "farandole.data.digits-v2": "yes"})
+    assert labelled(engine) == {"farandole.data.nfs-v1": "yes", "farandole.data.digits-v2": "yes"}
+    assert engine.changes == 0
+
+
+def test_the_log_says_how_to_label_the_other_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine()
+    with caplog.at_level("INFO", logger=app_log.name):
+        labelled(engine)
+        assert "run: docker node update --label-add farandole.data.digits-v2=yes NODE" in caplog.text
+        caplog.clear()
+        engine.specs["b"]["Labels"] = {"farandole.data.digits-v2": "yes"}
+        labelled(engine)
+        del engine.specs["b"]
+        labelled(engine)
+    assert caplog.text == ""
 
 
 def test_without_versions_nothing_is_asked() -> None:

@@ -80,3 +80,6 @@ def test_a_machine_that_has_the_data_sets_is_preferred() -> None:
     assert choose_node([node("a"), one], [on("b"), on("b")], CLUSTER, needs) == "b"
     assert choose_node([node("a"), node("b")], [on("a")], CLUSTER, needs) == "b"
     assert choose_node([node("a"), node("c", state="down")], [], CLUSTER, needs) == "a"
+    without = node("b", **{"farandole.data.digits-v2": "no"})
+    assert choose_node([node("a"), without], [on("a")], CLUSTER, needs) == "b"
+    assert choose_node([node("a"), without], [on("b")], CLUSTER, needs) == "a"

@@ -35,6 +35,11 @@ class _Handler(PanelHandler):
         """Return the query's offset and its limit, which is at least 1 and at most ``most``."""
         return max(0, self.number("offset", 0)), min(max(1, self.number("limit", default)), most)
 
+    def path_of(self, name: str) -> str:
+        """Return a path from the query. Tornado's method would replace control characters, which names may have."""
+        values = self.request.query_arguments.get(name, [b""])
+        return values[-1].decode(errors="surrogateescape")
+
 
 class SnapshotsHandler(_Handler):
     """``GET snapshots`` returns a page of the list of snapshots, and ``POST snapshots`` takes a snapshot."""
@@ -45,8 +50,8 @@ class SnapshotsHandler(_Handler):
         offset, limit = self.page(SNAPSHOTS, MOST_SNAPSHOTS)
         found = await self.panel.snapshots.refresh()
         page = [snapshot_message(one) for one in found[offset : offset + limit]]
-        taking = self.panel.snapshot_jobs.taking
-        self.answer({"snapshots": page, "offset": offset, "total": len(found), "taking": taking})
+        taking, problem = self.panel.snapshot_jobs.taking, self.problem(found[0].time if found else 0.0)
+        self.answer({"snapshots": page, "offset": offset, "total": len(found), "taking": taking, "problem": problem})
 
     @requires("write")
     async def post(self) -> None:
@@ -55,6 +60,12 @@ class SnapshotsHandler(_Handler):
         snapshots, jobs = self.panel.snapshots.snapshots, self.panel.snapshot_jobs
         job = jobs.take(lambda: Outcome(notices=unread_notices(snapshots.take(message))))
         self.answer(await jobs.message(job), 202)
+
+    def problem(self, newest: float) -> str | None:
+        """Return why no automatic snapshot was taken after the newest one. Another server may have taken that."""
+        automatic = self.panel.automatic_snapshots
+        failure = automatic.failure if automatic else None
+        return failure.reason if failure and failure.time > newest else None
 
 
 class JobHandler(_Handler):
@@ -83,7 +94,7 @@ class FilesHandler(_Handler):
     @requires("read")
     async def get(self, snapshot: str) -> None:
         """Respond with the entries from the query's offset."""
-        path = home_path(self.get_query_argument("path", "", strip=False))
+        path = home_path(self.path_of("path"))
         offset, limit = self.page(ENTRIES, MOST_ENTRIES)
         reader = self.panel.snapshots
         found = await reader.folder(await reader.find(snapshot), path)
@@ -105,12 +116,12 @@ class VersionsHandler(_Handler):
     @requires("read")
     async def get(self) -> None:
         """Respond with the newest of these snapshots."""
-        file = self.get_query_argument("file", "", strip=False)
+        file = self.path_of("file")
         reader = self.panel.snapshots
         if file:
             path = await asyncio.to_thread(reader.snapshots.relative, self.place_of(file))
         else:
-            path = home_path(self.get_query_argument("path", "", strip=False))
+            path = home_path(self.path_of("path"))
         found = await reader.versions(path)
         place = reader.snapshots.home / path
         newest = await asyncio.to_thread(lambda: version_messages(place, found)[:MOST_VERSIONS])
@@ -141,7 +152,7 @@ class RestoreHandler(_Handler):
             raise RefusedError("exists", f"{_shown(home, target)} exists, and nothing is overwritten.")
 
         def work() -> Outcome:
-            found = reader.snapshots.restore(place, at=id_, to=folder, keep_both=keep_both)
+            found = reader.snapshots.restore_entry(path, id_, folder, keep_both=keep_both)
             return Outcome(path=_shown(home, found))
 
         self.answer(await jobs.message(jobs.start(work)), 202)

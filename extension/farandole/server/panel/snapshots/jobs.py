@@ -10,6 +10,7 @@ from itertools import count
 from farandole.exceptions import FarandoleError
 from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.problems import RefusedError, problem
+from farandole.server.panel.snapshots.threads import in_thread
 
 WAIT_SECONDS = 20.0
 """How long a response waits for the end of a job. Proxies end requests without a response after a minute."""
@@ -74,6 +75,6 @@ class Jobs:
 
 async def _outcome(work: Callable[[], Outcome]) -> Outcome:
     try:
-        return await asyncio.to_thread(work)
+        return await in_thread(work)
     except FarandoleError as exc:
         return Outcome(problem=problem(exc))

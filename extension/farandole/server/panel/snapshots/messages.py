@@ -28,13 +28,15 @@ def snapshot_message(snapshot: Snapshot) -> wire_routes.Snapshot:
 
 def entry_message(folder: Path, entry: Entry) -> wire_routes.SnapshotEntry:
     """Return an entry of a folder, which is or was at ``folder``."""
+    restorable = REPLACED not in entry.name
     return {
         "name": entry.name,
         "kind": KINDS.get(entry.kind, "other"),
         "size": entry.size,
         "modified": entry.modified,
-        "now": _now(folder / entry.name, entry),
-        "restorable": REPLACED not in entry.name,
+        # With replaced bytes, the name of what may be in the home now is not known.
+        "now": _now(folder / entry.name, entry) if restorable else "same",
+        "restorable": restorable,
     }
 
 

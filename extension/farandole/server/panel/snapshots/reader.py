@@ -8,6 +8,7 @@ from urllib.error import HTTPError
 
 from farandole.exceptions import SnapshotError
 from farandole.server.panel.problems import RefusedError
+from farandole.server.panel.snapshots.threads import in_thread
 from farandole.snapshots.contents import ChangeCount, Entry, SnapshotContents
 from farandole.snapshots.model import Snapshot, Version
 
@@ -33,7 +34,7 @@ class SnapshotReader:
     async def refresh(self) -> list[Snapshot]:
         """Return all snapshots, newest first. Raises RefusedError if the hub has none for its users."""
         try:
-            self._known = await asyncio.to_thread(lambda: self.snapshots.list()[::-1])
+            self._known = await in_thread(lambda: self.snapshots.list()[::-1])
         except SnapshotError as exc:
             if _is_off(exc):
                 raise RefusedError("unknown", str(exc)) from exc
@@ -54,7 +55,7 @@ class SnapshotReader:
                 return None
             key = older[0].id, newer.id
             if key not in self._changes:
-                self._changes[key] = await asyncio.to_thread(self.snapshots.changes, older[0], newer)
+                self._changes[key] = await in_thread(lambda: self.snapshots.changes(older[0], newer))
             return self._changes[key]
 
     async def folder(self, snapshot: Snapshot, path: PurePath) -> list[Entry]:
@@ -62,7 +63,7 @@ class SnapshotReader:
         key = snapshot.id, path
         found = self._folders.pop(key, None)
         if found is None:
-            found = await asyncio.to_thread(self.snapshots.folder, snapshot, path)
+            found = await in_thread(lambda: self.snapshots.folder(snapshot, path))
         if found is None:
             raise RefusedError("unknown", f"the snapshot {snapshot.short_id} has no folder {str(path)[:200]!r}")
         self._folders[key] = found
@@ -73,8 +74,7 @@ class SnapshotReader:
 
     async def versions(self, path: PurePath) -> list[Version]:
         """Return the snapshots that have a file or folder of the home, newest first."""
-        place = self.snapshots.home / path
-        return await asyncio.to_thread(lambda: self.snapshots.list(place)[::-1])
+        return await in_thread(lambda: self.snapshots.versions(path)[::-1])
 
     async def _place(self, id_: str) -> int:
         """Return the place of a snapshot in the list, which is read again if it does not have the snapshot."""

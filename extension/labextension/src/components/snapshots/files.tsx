@@ -46,7 +46,7 @@ export function SnapshotFiles({ snapshot, path, setPath, focus, back, openVersio
         </button>
       </div>
       <h3 className="fd-title">
-        {preciseClock(snapshot.time, new Date())} · {snapshot.message || trans.__("automatic")}
+        {[preciseClock(snapshot.time, new Date()), snapshot.message].filter(Boolean).join(" · ")}
       </h3>
       <Crumbs path={path} focus={focus} enter={enter} />
       <FolderList key={path} {...{ snapshot, path, selected, choose }} version={restore.count} />

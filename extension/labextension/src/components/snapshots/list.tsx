@@ -1,16 +1,18 @@
 /** The list of snapshots by day, and the form that takes one. */
 
-import { useEffect, useId, useState, type FormEvent, type JSX } from "react";
+import { useEffect, useId, useState, type FormEvent, type JSX, type MouseEvent } from "react";
 
 import { bytes, timeOfDay } from "../../format";
 import { RequestError } from "../../net/requestError";
 import { byDay, dayText, type Day, type KnownSnapshots } from "../../state/snapshots";
-import type { Snapshot, SnapshotChanges, SnapshotJob } from "../../wire";
+import type { Snapshot, SnapshotChanges, SnapshotJob, SnapshotPage } from "../../wire";
 import { usePanelContext } from "../context";
 import { Empty, Note } from "../parts";
 import { useChanges, useSnapshots } from "./useSnapshots";
 
 const MOST_CHARACTERS = 200;
+/** The number of snapshots that the server lists. */
+const MOST_SHOWN = 1000;
 
 interface Props {
   known: KnownSnapshots;
@@ -29,10 +31,10 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
   if (!page) {
     return failure ? <Failure failure={failure} retry={() => void load()} /> : <Empty title={trans.__("Loading…")} />;
   }
-  const more = page.total - page.snapshots.length;
   return (
     <>
       <TakeForm taking={page.taking} taken={load} />
+      {page.problem !== null && <Note>{trans.__("The last automatic snapshot was not taken: %1", page.problem)}</Note>}
       {failure && <Failure failure={failure} retry={() => void load()} />}
       {page.total === 0 ? (
         <Empty title={trans.__("No snapshot yet")}>
@@ -42,12 +44,8 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
         <Days snapshots={page.snapshots} {...{ known, previous, open }} />
       )}
       <div className="fd-row">
-        {more > 0 && (
-          <button type="button" aria-disabled={loading} onClick={loadOlder}>
-            {trans.__("Show older snapshots (%1)", more)}
-          </button>
-        )}
-        <button type="button" className="fd-small" aria-disabled={loading} onClick={() => void load()}>
+        <Older page={page} loading={loading} loadOlder={loadOlder} />
+        <button type="button" className="fd-small" aria-disabled={loading} onClick={() => !loading && void load()}>
           {loading ? trans.__("Loading…") : trans.__("Refresh")}
         </button>
       </div>
@@ -55,13 +53,39 @@ export function SnapshotList({ known, previous, open }: Props): JSX.Element {
   );
 }
 
+interface OlderProps {
+  page: SnapshotPage;
+  loading: boolean;
+  loadOlder: () => void;
+}
+
+/** A button that shows more snapshots, or the number of those that the server does not list. */
+function Older({ page: { snapshots, total }, loading, loadOlder }: OlderProps): JSX.Element | null {
+  const { trans } = usePanelContext();
+  const more = total - snapshots.length;
+  if (more <= 0) return null;
+  if (snapshots.length >= MOST_SHOWN) {
+    return <p className="fd-muted">{trans.__("%1 older snapshots are not shown.", more)}</p>;
+  }
+  return (
+    <button type="button" aria-disabled={loading} onClick={() => !loading && loadOlder()}>
+      {trans.__("Show older snapshots (%1)", more)}
+    </button>
+  );
+}
+
 /** Why something of the snapshots cannot be shown, and a button that tries again. */
 export function Failure({ failure, retry }: { failure: Error; retry: () => void }): JSX.Element {
   const { trans } = usePanelContext();
+  const onClick = ({ currentTarget }: MouseEvent) => {
+    // The button disappears. Without this, the keyboard would be at the beginning of the page then.
+    currentTarget.closest<HTMLElement>("[role=tabpanel]")?.focus();
+    retry();
+  };
   return (
     <Note error>
       {failure.message}{" "}
-      <button type="button" className="fd-small" onClick={retry}>
+      <button type="button" className="fd-small" onClick={onClick}>
         {trans.__("Try again")}
       </button>
     </Note>
@@ -81,22 +105,23 @@ function TakeForm({ taking, taken }: TakeProps): JSX.Element {
   const [busy, setBusy] = useState(false);
   const [done, setDone] = useState<SnapshotJob | null>(null);
   const id = useId();
-  const follow = async (request: () => Promise<SnapshotJob>) => {
+  /** Wait for a snapshot. The message of one that another page takes is not the one in this form. */
+  const follow = async (request: () => Promise<SnapshotJob>, own: boolean) => {
     setBusy(true);
     setDone(null);
     const found = await model.attempt(request);
     setBusy(false);
     setDone(found);
-    if (found) setMessage("");
+    if (found && own) setMessage("");
     await taken();
   };
   useEffect(() => {
-    if (taking !== null && !busy) void follow(() => model.api.snapshotJob(taking));
+    if (taking !== null && !busy) void follow(() => model.api.snapshotJob(taking), false);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- only a job that begins or ends is followed
   }, [taking]);
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (!busy) void follow(() => model.api.takeSnapshot({ message }));
+    if (!busy) void follow(() => model.api.takeSnapshot({ message }), true);
   };
   return (
     <form className="fd-form" aria-label={trans.__("Take a snapshot")} onSubmit={submit}>
@@ -177,8 +202,10 @@ function Days({ snapshots, known, previous, open }: DaysProps): JSX.Element {
                     autoFocus={snapshot.id === focused}
                     onClick={() => open(snapshot.id)}
                   >
-                    <span className="fd-run-title">{snapshot.message || trans.__("automatic")}</span>
-                    <span>{timeOfDay(new Date(snapshot.time * 1000))}</span>
+                    {snapshot.message && <span className="fd-run-title">{snapshot.message}</span>}
+                    <span className={snapshot.message ? undefined : "fd-run-title"}>
+                      {timeOfDay(new Date(snapshot.time * 1000))}
+                    </span>
                     <span className="fd-run-facts">
                       <Changes changes={known.changes.get(snapshot.id)} />
                     </span>

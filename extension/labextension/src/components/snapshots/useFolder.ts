@@ -30,7 +30,7 @@ interface Folder {
 export function useFolder({ id, path, first, last, total, setTotal, version }: Wanted): Folder {
   const { model } = usePanelContext();
   const [pages, setPages] = useState<ReadonlyMap<number, readonly SnapshotEntry[]>>(new Map());
-  const [failure, setFailure] = useState<Error | null>(null);
+  const [failures, setFailures] = useState<ReadonlyMap<number, Error>>(new Map());
   const [tries, setTries] = useState(0);
   const requested = useRef(new Set<string>());
   useEffect(() => {
@@ -39,7 +39,10 @@ export function useFolder({ id, path, first, last, total, setTotal, version }: W
       if (requested.current.has(key)) continue;
       requested.current.add(key);
       void outcomeOf(model.api.snapshotFiles(id, path, offset, PAGE)).then((found) => {
-        setFailure(found instanceof Error ? found : null);
+        setFailures((before) => {
+          const others = [...before].filter(([one]) => one !== offset);
+          return new Map(found instanceof Error ? [...others, [offset, found]] : others);
+        });
         if (found instanceof Error) return;
         setTotal(found.total);
         setPages((before) => new Map([...before, [offset, found.entries]]));
@@ -47,5 +50,10 @@ export function useFolder({ id, path, first, last, total, setTotal, version }: W
     }
   }, [model, id, path, first, last, total, setTotal, version, tries]);
   const at = (row: number) => pages.get(Math.floor(row / PAGE) * PAGE)?.[row % PAGE] ?? null;
-  return { failure, retry: () => setTries(tries + 1), at };
+  const [failure = null] = failures.values();
+  const retry = () => {
+    setFailures(new Map());
+    setTries(tries + 1);
+  };
+  return { failure, retry, at };
 }

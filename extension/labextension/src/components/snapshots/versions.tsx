@@ -51,11 +51,11 @@ function useVersions(of: FilePlace, version: number) {
   const [found, setFound] = useState<SnapshotVersions | null>(null);
   const [failure, setFailure] = useState<Error | null>(null);
   const [tries, setTries] = useState(0);
-  const key = JSON.stringify(of);
+  // The user may ask for the versions of the same file again, after a change.
   useEffect(() => {
     let current = true;
     setFailure(null);
-    void outcomeOf(model.api.fileVersions(JSON.parse(key) as FilePlace)).then((outcome) => {
+    void outcomeOf(model.api.fileVersions(of)).then((outcome) => {
       if (!current) return;
       if (outcome instanceof Error) setFailure(outcome);
       else setFound(outcome);
@@ -63,7 +63,7 @@ function useVersions(of: FilePlace, version: number) {
     return () => {
       current = false;
     };
-  }, [model, key, version, tries]);
+  }, [model, of, version, tries]);
   return { found, failure, retry: () => setTries(tries + 1) };
 }
 
@@ -119,7 +119,7 @@ function Version({ version, path, restore }: VersionProps): JSX.Element {
         <strong>{taken}</strong>
         <NowMark now={version.now} />
       </div>
-      <div>{version.message || trans.__("automatic")}</div>
+      {version.message && <div>{version.message}</div>}
       <div className="fd-muted">{facts.filter(Boolean).join(" · ")}</div>
       <div className="fd-row">
         <RestoreButtons file={file} name={trans.__("%1 of %2", basename(path), taken)} restore={restore} />

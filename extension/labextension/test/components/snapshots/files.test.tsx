@@ -2,6 +2,7 @@
 
 import { act } from "react";
 
+import { ROW } from "../../../src/components/snapshots/files";
 import { PAGE } from "../../../src/state/pages";
 import type * as wire from "../../../src/wire";
 import type { Harness } from "../../harness";
@@ -166,6 +167,40 @@ test("a folder with many files is fetched and rendered part by part", async () =
   await rest();
   expect(document.activeElement?.textContent).toContain("f99999/");
   expect(requests("snapshotFiles").map((one) => one.split(" ")[3])).toEqual(["0", "99950"]);
+});
+
+test("a part that cannot be read stays reported while other parts are fetched, and is fetched again", async () => {
+  const part = (_: string, path: string, offset: number, limit: number): wire.SnapshotFolder => {
+    const entries = Array.from({ length: limit }, (_each, n) => ({
+      ...(home[0] as wire.SnapshotEntry),
+      name: `f${n}`,
+    }));
+    return { ...FOLDER, path, offset, total: 3 * PAGE, entries };
+  };
+  const fails = refuses("failed", "The hub does not answer.");
+  harness = await openTab({
+    snapshotFiles: (...all: Parameters<typeof part>) => (all[2] > PAGE ? fails() : part(...all)),
+  });
+  await click(/^before cleaning/);
+  const box = harness.root.querySelector(".fd-runs") as HTMLElement;
+  const offsets = () => requests("snapshotFiles").map((one) => Number(one.split(" ")[3]));
+  const scroll = async (row: number) => {
+    await act(async () => {
+      box.scrollTop = row * ROW;
+      box.dispatchEvent(new Event("scroll"));
+      await Promise.resolve();
+    });
+    await rest();
+  };
+  await scroll(3 * PAGE - 12);
+  await scroll(PAGE + 10);
+  expect(offsets()).toEqual([0, 2 * PAGE, PAGE]);
+  expect(text()).toContain("The hub does not answer.");
+  harness.answers["snapshotFiles"] = part;
+  await click("Try again");
+  expect(text()).not.toContain("The hub does not answer.");
+  await scroll(3 * PAGE - 12);
+  expect(offsets().slice(3)).toEqual([PAGE, 2 * PAGE]);
 });
 
 test("an empty folder and one that cannot be read are told apart", async () => {

@@ -44,6 +44,13 @@ test("a version is restored from its snapshot, and the list of the home is out o
   expect(requests("fileVersions")).toHaveLength(2);
 });
 
+test("the versions of the same file are fetched again when the user asks for them again", async () => {
+  await openVersions();
+  await harness.navigate({ show: "versions", run: "", file: "work/data/labels.csv" });
+  await rest();
+  expect(requests("fileVersions")).toHaveLength(2);
+});
+
 test("a file of a snapshot leads to its versions and back", async () => {
   harness = await openTab();
   await harness.click("button", /^before cleaning/);

@@ -105,7 +105,7 @@ async def service(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     size = Size(ranks=1, gpus=0, memory=None)
     office = Office(
         client=cast("HubClient", hub),
-        site=Site(state=tmp_path, profiles={"cpu": size}, limits={}, local=False, danger="Beware."),
+        site=Site(state=tmp_path, profiles={"cpu": size}, limits={}, local=False, danger="Beware.", mirror="/mnt"),
         template=Template("{{ danger }} {{ outcome }}{{ mirror | join(' ') }}"),
         origin="",
         notices=hub.notices,
@@ -202,6 +202,9 @@ async def test_a_page_shows_the_first_problems_of_the_mirror(service: str, tmp_p
     record_path(tmp_path).parent.mkdir(parents=True)
     MirrorRecord(place="/mnt", problems=[f"{number}." for number in range(MOST_PROBLEMS + 1)]).write(tmp_path)
     assert (await ask(f"{service}/")).body == b"Beware. 0. 1. 2. 3. 4."
+    # Those of a place that is no longer the mirror do not matter.
+    MirrorRecord(place="/other", problems=["0."]).write(tmp_path)
+    assert (await ask(f"{service}/")).body == b"Beware. "
 
 
 def test_an_outcome_belongs_to_its_operator_and_old_ones_are_forgotten() -> None:

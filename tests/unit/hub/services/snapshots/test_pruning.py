@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,9 @@ from hub.services.snapshots.pruning import MESSAGE_TAG, Pruner
 from hub.services.snapshots.repository import LOCK_SECONDS, BusyError
 from hub.services.snapshots.retention import DAY, HOUR, Retention
 from hub.services.snapshots.store import Store
+from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ROOT
+from tests.clients.forger import Forger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +95,38 @@ async def test_forged_times_and_hosts_evict_nothing(store: Store, repository: Re
     assert repository.files("locks") == []
 
 
+@pytest.mark.parametrize("genuine", [pytest.param(True, marks=pytest.mark.release), False])
+async def test_a_forged_copy_does_not_replace_the_data_that_it_claims_to_be(
+    store: Store, repository: Repository, genuine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When restic prunes, it keeps one of several copies, without reading it."""
+    kept = await backup(store, repository, "--tag", f"{MESSAGE_TAG}x", age=2 * DAY)
+    content = (store.folder.parent / "home" / "data.bin").read_bytes()
+    old = await backup(store, repository, age=45 * DAY)
+    last = await backup(store, repository, age=0)
+    run = partial(store.restic._run, repository.folder)
+    indexes = [json.loads(await run("cat", "index", name)) for name, _ in repository.files("index")]
+    forger = Forger(repository.folder, store.password("ada"))
+    pack, snapshot = forger.copy_packs(indexes, genuine=genuine)
+    await Pruner(store, RULE).prune_all()
+    assert (old in ids(repository)) != genuine
+    assert (
+        f"ada cannot be pruned: files in data do not contain what they claim: {pack.name}" in caplog.text
+    ) != genuine
+    if not genuine:
+        # What an administrator does then.
+        pack.unlink()
+        await run("forget", snapshot)
+        await run("rebuild-index")
+        await Pruner(store, RULE).prune_all()
+    assert {kept, last} <= ids(repository)
+    assert old not in ids(repository)
+    await run("check", "--read-data")
+    await run("restore", kept, "--target", str(store.folder.parent / "back"))
+    [restored] = (store.folder.parent / "back").rglob("data.bin")
+    assert restored.read_bytes() == content
+
+
 async def test_a_message_is_what_the_tag_of_the_users_program_says(store: Store, repository: Repository) -> None:
     kept = await backup(store, repository, "--tag", f"{MESSAGE_TAG}before%20cleaning", age=40 * DAY)
     await backup(store, repository, "--tag", "other", age=41 * DAY)
@@ -122,6 +157,20 @@ async def test_a_repository_in_use_is_not_pruned(store: Store, repository: Repos
     assert repository.files("locks") == []
 
 
+async def test_locks_that_are_too_old_are_removed_although_no_snapshot_is(store: Store, repository: Repository) -> None:
+    old, valid = (repository.path("locks", letter * 64) for letter in "ab")
+    for lock, age in ((old, LOCK_SECONDS + 1), (valid, LOCK_SECONDS - 60)):
+        lock.write_bytes(b"a user's")
+        os.utime(lock, (time.time() - age, time.time() - age))
+    pruner = Pruner(store, RULE)
+    await pruner.prune_all()
+    assert [name for name, _ in repository.files("locks")] == [valid.name]
+    os.utime(valid, (time.time() - LOCK_SECONDS - 1, time.time() - LOCK_SECONDS - 1))
+    # Within the day, too.
+    await pruner.prune_all()
+    assert repository.files("locks") == []
+
+
 async def test_a_file_that_is_no_snapshot_stays_and_stops_only_its_users_pruning(
     store: Store, repository: Repository, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,10 +183,15 @@ async def test_a_file_that_is_no_snapshot_stays_and_stops_only_its_users_pruning
     content = b"no snapshot"
     name = hashlib.sha256(content).hexdigest()
     repository.path("snapshots", name).write_bytes(content)
-    await Pruner(store, RULE).prune_all()
+    pruner = Pruner(store, RULE)
+    await pruner.prune_all()
     assert name in ids(repository)
     assert "The snapshots in ada cannot be pruned: restic" in caplog.text
     assert len(ids(other)) == 1
+    # It does not delay the others each hour.
+    caplog.clear()
+    await pruner.prune_all()
+    assert caplog.text == ""
 
 
 async def test_users_cannot_change_a_repository_that_is_pruned(store: Store, repository: Repository) -> None:
@@ -148,6 +202,13 @@ async def test_users_cannot_change_a_repository_that_is_pruned(store: Store, rep
             repository.begin("locks", 1)
     repository.check_changeable()
     assert not store.mark("ada").exists()
+
+
+async def test_other_folders_on_the_disk_are_no_repositories(store: Store, repository: Repository) -> None:
+    await store.open("zoë/1")
+    for name in ("lost+found", ".mirrors", "Ada", "u-x--y", "a" * 64):
+        (store.folder / name).mkdir()
+    assert list(store.names()) == [repository.folder.name, host_label("zoë/1")]
 
 
 async def test_the_locks_of_a_killed_pruning_are_removed(store: Store, repository: Repository) -> None:

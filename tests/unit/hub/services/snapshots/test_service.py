@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hub.services.snapshots.repository import KINDS, LARGEST_LOCK, MOST_LOCKS
+from hub.services.snapshots.repository import KINDS, LARGEST_LOCK, MOST_DOWNLOADS, MOST_LOCKS
 from tests.clients.snapshots import (
     ADA,
     GRACE,
@@ -129,6 +130,24 @@ def test_a_range_that_is_none_is_refused(service: Service, asked: str) -> None:
     assert "bytes" in message(content)
 
 
+def test_who_reads_slowly_does_not_take_the_services_memory(service: Service) -> None:
+    name = "f" * 64
+    path = service.folder() / "data" / "ff" / name
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    readers = [service.start_download(name) for _ in range(MOST_DOWNLOADS)]
+    assert {reader.recv(12) for reader in readers} == {b"HTTP/1.1 200"}
+    late = service.start_download(name)
+    assert service.ask("GET", f"{PREFIX}repositories/grace/data/{name}", GRACE)[0] == 404
+    assert service.ask("GET", f"{REPOSITORY}data/")[0] == 200
+    assert select.select([late], [], [], 0.2)[0] == []
+    readers[0].close()
+    assert late.recv(12) == b"HTTP/1.1 200"
+    for reader in (*readers[1:], late):
+        reader.close()
+    path.unlink()
+
+
 def test_head_sends_the_size(service: Service) -> None:
     status, content, headers = service.ask("HEAD", f"{REPOSITORY}config")
     assert (status, content) == (200, b"")
@@ -228,10 +247,14 @@ def test_nothing_is_overwritten(service: Service, kind: str) -> None:
     name = hashlib.sha256(content).hexdigest()
     assert service.ask("POST", f"{REPOSITORY}{kind}/{name}", body=content)[0] == 200
     before = state_of(service.folder())
-    for other in (content, b"other content", b""):
+    for other in (b"other content", b""):
         status, answer, _ = service.ask("POST", f"{REPOSITORY}{kind}/{name}", body=other)
         assert status == 403
         assert "has a file with this name" in message(answer)
+    # restic sends a file again if it did not get the answer, for example because the hub was restarted.
+    used = service.open()["bytes"]
+    assert service.ask("POST", f"{REPOSITORY}{kind}/{name}", body=content)[0] == 200
+    assert service.open()["bytes"] == used
     assert state_of(service.folder()) == before
     # What is no file of restic would disturb the other tests.
     [path] = service.folder().rglob(name)
@@ -246,7 +269,7 @@ def test_of_many_uploads_of_one_file_one_is_kept(service: Service) -> None:
     service.wait_for_parts(8)
     for connection in connections:
         connection.sendall(content[1 << 17 :])
-    assert sorted(connection.recv(12) for connection in connections) == [b"HTTP/1.1 200"] + [b"HTTP/1.1 403"] * 7
+    assert {connection.recv(12) for connection in connections} == {b"HTTP/1.1 200"}
     for connection in connections:
         connection.close()
     service.wait_for_parts(0)
@@ -363,5 +386,5 @@ def test_a_body_without_a_length_is_refused(service: Service) -> None:
         head = f"POST {REPOSITORY}data/{DIGEST} HTTP/1.1\r\nHost: x\r\nAuthorization: token {ADA}\r\n"
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n7\r\ncontent\r\n0\r\n\r\n".encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 411 ")
-    status, *_ = service.ask("POST", f"{REPOSITORY}data/{DIGEST}", body=b"", Content_Length=str(1 << 31))
-    assert status == 413
+    for length in (str(1 << 31), "9" * 5000):
+        assert service.ask("POST", f"{REPOSITORY}data/{DIGEST}", body=b"", Content_Length=length)[0] == 413

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import tempfile
 import threading
 import time
 from urllib.parse import quote
@@ -17,31 +15,12 @@ from farandole.server.panel.routes.clusters import PanelHandler
 from farandole.server.panel.snapshots import jobs
 from farandole.server.panel.snapshots.jobs import Jobs
 from farandole.server.panel.snapshots.reader import SnapshotReader
+from farandole.snapshots.automatic import AutomaticSnapshots, Failure
 from farandole.snapshots.contents import SnapshotContents
 from farandole.snapshots.model import Snapshot
 
 from tests.panel import panel_server
 from tests.unit.server.panel.test_wire import misfit
-from tests.unit.snapshots.conftest import PASSWORD, make_site
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory):
-    """A new repository, which tests copy, because creating one takes long."""
-    folder = tmp_path_factory.mktemp("empty") / "repository"
-    environment = {**os.environ, "RESTIC_PASSWORD": PASSWORD}
-    subprocess.run(["restic", "init", "--quiet", "--repo", str(folder)], env=environment, check=True, timeout=60)
-    return folder
-
-
-@pytest.fixture
-def site(tmp_path, empty, monkeypatch):
-    """A home, which is also the root of the notebook server, and its repository."""
-    made = make_site(tmp_path, empty)
-    monkeypatch.setenv("HOME", str(made.home))
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "cache"))
-    return made
 
 
 @pytest.fixture
@@ -120,6 +99,21 @@ async def test_folders_are_listed_in_parts_and_compared_with_the_home(server, si
     for path in ("nope", "data/same"):
         refused = await server.ask("GET", f"snapshots/{taken['id']}/files?path={path}", 404)
         assert (refused["code"], path in refused["message"]) == ("unknown", True)
+
+
+async def test_names_with_control_characters_are_found(server, site):
+    (site.home / "two\nlines\x1b[D").mkdir()
+    (site.home / "two\nlines\x1b[D" / "a\x01b").write_text("one")
+    taken = await take(server)
+    query = quote("two\nlines\x1b[D")
+    folder = await server.ask("GET", f"snapshots/{taken['id']}/files?path={query}")
+    assert (folder["path"], [one["name"] for one in folder["entries"]]) == ("two\nlines\x1b[D", ["a\x01b"])
+    assert folder["entries"][0]["now"] == "same"
+    for name in ("path", "file"):
+        found = await server.ask("GET", f"snapshots/versions?{name}={query}/a%01b")
+        assert [one["id"] for one in found["versions"]] == [taken["id"]]
+    refused = await server.ask("GET", f"snapshots/{taken['id']}/files?path=%e9", 400)
+    assert "not valid in UTF-8" in refused["message"]
 
 
 async def test_a_deleted_file_is_restored_and_an_existing_one_is_kept(server, site):
@@ -211,6 +205,19 @@ async def test_a_repository_that_cannot_be_read_is_reported_with_the_remedy(serv
     assert (refused["code"], "tell the hub's administrator" in refused["message"]) == ("failed", True)
     failed = await server.ask("POST", "snapshots", 202, json={"message": ""})
     assert (failed["done"], failed["problem"]["code"]) == (True, "failed")
+
+
+async def test_an_automatic_snapshot_that_failed_is_reported_until_a_newer_one_exists(server, site):
+    panel = panel_of(server)
+    panel.automatic_snapshots = AutomaticSnapshots(site.snapshots, site.home, 3600.0, panel._log)
+    assert (await server.ask("GET", "snapshots"))["problem"] is None
+    panel.automatic_snapshots.failure = Failure(time.time(), "The repository of your snapshots is full.")
+    page = await server.ask("GET", "snapshots")
+    assert misfit(page, wire_routes.SnapshotPage) is None
+    assert page["problem"] == "The repository of your snapshots is full."
+    (site.home / "x").write_text("x")
+    await take(server)
+    assert (await server.ask("GET", "snapshots"))["problem"] is None
 
 
 async def test_without_a_hub_the_list_says_where_snapshots_are(tmp_path, site, monkeypatch):

@@ -19,11 +19,12 @@ import pytest
 
 from hub.services.snapshots.mirrors.__main__ import main
 from hub.services.snapshots.mirrors.mirror import PASSWORD, STATE
-from hub.services.snapshots.mirrors.state import copy_state
+from hub.services.snapshots.mirrors.state import NOTICES, copy_state
 from hub.services.snapshots.retention import HOUR
 from spawner_config.origins.hosts import host_label
 from spawner_config.settings import ROOT
 from spawner_config.snapshots.record import MirrorRecord
+from tests.clients.forger import Forger
 from tests.clients.mirrors import HUB_FILES, HubFiles, restic, snapshots
 from tests.clients.snapshots import state_of
 
@@ -83,6 +84,7 @@ async def test_a_mirror_is_due_when_the_last_one_is_too_old(hub: HubFiles, place
     assert hub.mirror("/mnt").record() == MirrorRecord(place="/mnt", users={"ada": "ada"})
 
 
+@pytest.mark.release
 async def test_another_hub_gets_all_back_and_keeps_it(hub: HubFiles, place: Path, tmp_path: Path) -> None:
     assert await hub.mirror(str(place)).run() == []
     other = HubFiles(tmp_path / "other")
@@ -117,6 +119,7 @@ async def test_a_wrong_password_is_named_and_changes_nothing(hub: HubFiles, plac
     assert (mirror.record().finished, mirror.record().problems) == (finished, [problem])
 
 
+@pytest.mark.release
 async def test_a_mirror_whose_disk_is_not_mounted_is_not_created_anew(hub: HubFiles, place: Path) -> None:
     mirror = hub.mirror(str(place))
     MirrorRecord(place=str(place), finished=1.0).write(hub.state)
@@ -131,6 +134,20 @@ async def test_a_mirror_whose_disk_is_not_mounted_is_not_created_anew(hub: HubFi
     assert {each.name for each in place.iterdir()} == {STATE, "ada", ZOE}
 
 
+async def test_what_a_user_writes_into_a_snapshot_keeps_no_other_user_from_the_mirror(
+    hub: HubFiles, place: Path
+) -> None:
+    repository = hub.state / "snapshots" / "ada"
+    forger = Forger(repository, hub.store.password("ada"))
+    forger.add_snapshot("Save(x), retrying after 1s: no space left on device", "0" * 64)
+    mirror = hub.mirror(str(place))
+    [problem] = await mirror.run()
+    assert "The snapshots of ada are not mirrored" in problem
+    assert set(mirror.record().copied) == {ZOE}
+    assert mirror.record().finished > 0
+
+
+@pytest.mark.release
 async def test_a_damaged_repository_keeps_no_other_from_the_mirror(hub: HubFiles, place: Path) -> None:
     (hub.state / "snapshots" / "ada" / "config").chmod(0o600)
     (hub.state / "snapshots" / "ada" / "config").write_bytes(b"damaged")
@@ -142,6 +159,7 @@ async def test_a_damaged_repository_keeps_no_other_from_the_mirror(hub: HubFiles
     assert mirror.record().finished > 0
 
 
+@pytest.mark.release
 async def test_a_database_that_cannot_be_copied_keeps_no_snapshots_from_the_mirror(hub: HubFiles, place: Path) -> None:
     (hub.state / "jupyterhub.sqlite").write_bytes(b"no database" * 1000)
     mirror = hub.mirror(str(place))
@@ -171,6 +189,17 @@ def test_the_copy_of_the_database_is_consistent_while_the_hub_writes(hub: HubFil
     assert sorted(each.name for each in (tmp_path / "copy").iterdir()) == sorted({*HUB_FILES, "snapshots"} - {PASSWORD})
 
 
+def test_a_notice_that_goes_keeps_no_state_from_the_mirror(hub: HubFiles, tmp_path: Path) -> None:
+    MirrorRecord(place="/mirror").write(hub.state)
+    (hub.state / NOTICES).mkdir()
+    (hub.state / NOTICES / "ada").write_text("notice")
+    # A link to nothing is a file that is gone when it is copied.
+    (hub.state / NOTICES / "grace").symlink_to(tmp_path / "gone")
+    copy_state(hub.state, tmp_path / "copy")
+    assert [each.name for each in (tmp_path / "copy" / NOTICES).iterdir()] == ["ada"]
+
+
+@pytest.mark.release
 def test_the_commands_mirror_check_and_restore(hub: HubFiles, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environ = hub.environ(str(place))
     assert main(["now"], environ) == 0

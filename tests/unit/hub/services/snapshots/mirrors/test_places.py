@@ -13,7 +13,7 @@ from hub.services.snapshots.mirrors.mirror import PASSWORD, STATE
 from hub.services.snapshots.mirrors.place import MirrorPlace
 from spawner_config.origins.hosts import host_label
 from tests.clients.mirrors import HubFiles, restic, snapshots
-from tests.clients.snapshots import ADA, HUBS_OWN, LAB, PREFIX, SCHOOL, Service, state_of
+from tests.clients.snapshots import ADA, HUBS_OWN, LAB, OLD_LAB, PREFIX, SCHOOL, Service, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +58,7 @@ async def test_another_hub_stores_the_mirror_and_cannot_read_it(
     assert other.ask("GET", f"{PREFIX}repositories/ada/config", ADA)[0] == 404
 
 
+@pytest.mark.release
 async def test_a_mirror_at_another_hub_is_neither_changed_nor_foreign(
     hub: HubFiles, other: Service, login: dict[str, str]
 ) -> None:
@@ -81,7 +82,7 @@ async def test_a_mirror_at_another_hub_is_neither_changed_nor_foreign(
 
 
 def test_only_the_accounts_of_other_hubs_reach_mirrors(other: Service) -> None:
-    for token in (None, ADA, "0" * 32):
+    for token in (None, ADA, OLD_LAB, "0" * 32):
         for method, path in (("POST", "?create=true"), ("GET", "config"), ("POST", "config"), ("GET", "keys/")):
             body = b"" if method == "POST" else None
             assert other.ask(method, f"{AT}/ada/{path}", token, body)[0] == 401
@@ -141,6 +142,12 @@ async def test_a_place_that_does_not_answer_is_named(hub: HubFiles) -> None:
         assert f"The mirror at {place} cannot be reached: [Errno 111] Connection refused." in problem
 
 
+async def test_a_host_that_is_no_name_is_named(hub: HubFiles) -> None:
+    place = f"rest:https://{'x' * 64}.example.org/mirror"
+    [problem] = await hub.mirror(place).run()
+    assert f"The mirror at {place} cannot be reached: " in problem
+
+
 class FullHub(BaseHTTPRequestHandler):
     """A server that has nothing, and stores nothing, because its disk is full."""
 
@@ -178,6 +185,7 @@ async def test_a_full_place_is_named_without_a_minute_of_attempts(hub: HubFiles)
     assert "The disk with the hub's snapshots is full" in problem
 
 
+@pytest.mark.release
 async def test_a_bucket_has_the_mirror(hub: HubFiles) -> None:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()

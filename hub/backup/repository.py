@@ -16,13 +16,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hub.backup.place import PASSWORD_FILE, SECRET, USER, BackupError
 from hub.services.snapshots.mirrors.restic import AWAY, FULL, MISSING, PASSWORD, REFUSED, summary
-from hub.services.snapshots.restic import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hub.services.snapshots.mirrors.place import MirrorPlace
 
+# A backup that is killed takes its restic with it.
+COMMAND = ("setpriv", "--pdeathsig", "KILL", "nice", "restic", "--no-cache", "--quiet")
 NAME = "farandole"
 """The name of the repository at its place."""
 HOST = "hub"

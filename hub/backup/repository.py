@@ -44,6 +44,42 @@ class LockedError(BackupError):
     """Raised when another process has locked the repository."""
 
 
+EXPLANATIONS: tuple[tuple[str, type[BackupError], str], ...] = (
+    (
+        MISSING,
+        MissingRepositoryError,
+        "There is no backup at {place}. Check the address, or mount its disk.",
+    ),
+    (
+        PASSWORD,
+        BackupError,
+        (
+            "The passphrase does not open the backups at {place}. Put back the file with which they were made, or set "
+            f"{PASSWORD_FILE} to its path."
+        ),
+    ),
+    (FULL, BackupError, "There is no room left: {said}. Make room, and try again. Earlier backups stay."),
+    (
+        LOCKED,
+        LockedError,
+        (
+            "Another process uses the backups at {place}: {said}. Try again when it has finished, or after half an hour if "
+            "it was killed."
+        ),
+    ),
+    (
+        REFUSED,
+        BackupError,
+        (
+            "The place {place} refuses the hub: {said}. User id 1000 must own a folder (chown 1000:1000); elsewhere, check "
+            f"{USER} and {SECRET}."
+        ),
+    ),
+    (AWAY, BackupError, "The place {place} does not answer: {said}. Check the address and the network."),
+)
+"""For each pattern in what restic reports, the error and its message."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A new snapshot; ``unread`` are the problems with files that could not be read."""
@@ -163,27 +199,9 @@ class Repository:
     def _error(self, output: str) -> BackupError:
         place = self.place.address
         said = summary(output.replace(self.place.secret, "***") if self.place.secret else output)
-        if re.search(MISSING, output):
-            return MissingRepositoryError(f"There is no backup at {place}. Check the address, or mount its disk.")
-        if re.search(PASSWORD, output):
-            return BackupError(
-                f"The passphrase does not open the backups at {place}. Put back the file with which they were made, or "
-                f"set {PASSWORD_FILE} to its path."
-            )
-        if re.search(FULL, output):
-            return BackupError(f"There is no room left: {said}. Make room, and try again. Earlier backups stay.")
-        if re.search(LOCKED, output):
-            return LockedError(
-                f"Another process uses the backups at {place}: {said}. Try again when it has finished, or after half "
-                "an hour if it was killed."
-            )
-        if re.search(REFUSED, output):
-            return BackupError(
-                f"The place {place} refuses the hub: {said}. User id 1000 must own a folder (chown 1000:1000); "
-                f"elsewhere, check {USER} and {SECRET}."
-            )
-        if re.search(AWAY, output):
-            return BackupError(f"The place {place} does not answer: {said}. Check the address and the network.")
+        for pattern, kind, message in EXPLANATIONS:
+            if re.search(pattern, output):
+                return kind(message.format(place=place, said=said))
         return BackupError(f"restic failed with the backups at {place}: {said}.")
 
 

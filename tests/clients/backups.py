@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -84,18 +83,12 @@ class LocalHub:
 
 def tree(folder: Path) -> dict[str, str]:
     """Return a text for each file, folder and link below a folder that says what it contains."""
-    found = {}
-    for root, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = os.path.join(root, name)
-            found[os.path.relpath(path, folder)] = _content(path)
-    return found
+    return {str(path.relative_to(folder)): _content(path) for path in folder.rglob("*")}
 
 
-def _content(path: str) -> str:
-    if os.path.islink(path):
-        return f"-> {os.readlink(path)}"
-    if os.path.isdir(path):
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    if path.is_dir():
         return "folder"
-    with open(path, "rb") as file:
-        return f"{os.stat(path).st_mode:o} {hashlib.sha256(file.read()).hexdigest()}"
+    return f"{path.stat().st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"

@@ -22,7 +22,7 @@ from tests.clients.backups import PASSWORD_FILE, LocalHub, tree
 from tests.hub import run_hub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.hub import RunningHub
 
@@ -138,13 +138,13 @@ def whole(hub: LocalHub) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def hubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalHub, LocalHub]]:
+def hubs(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalHub, LocalHub]:
     """The states of two stopped hubs, of which the second has the backups of the first."""
     one, two = (LocalHub(tmp_path_factory.mktemp(name)) for name in ("one", "two"))
     for hub, users in ((one, USERS), (two, ("zoe",))):
         with run_hub(hub.state) as running:
             fill(running, *users)
-    yield one, two
+    return one, two
 
 
 @pytest.mark.release

@@ -133,7 +133,7 @@ class KubernetesSite:
             folders[part.name] = (f"{PARTS}/{name}", "")
         return folders
 
-    def restore_database(self, dump: str) -> None:
+    def restore_database(self, dump: str) -> None:  # noqa: ARG002 - only PostgreSQL has one
         """Raise `BackupError`, because backups on Kubernetes have no dump."""
         raise BackupError("The backup has a dump of PostgreSQL. Restore it with psql, see docs/how-to/backups.md.")
 

@@ -62,7 +62,7 @@ class LocalSite:
                 raise BackupError(f"A hub is running with the state folder {self._folder}. Stop it first.") from exc
             yield
 
-    def write_settings(self, settings: dict[str, str]) -> bool:
+    def write_settings(self, settings: dict[str, str]) -> bool:  # noqa: ARG002 - it has no such files
         """Return False: everything is in the state folder."""
         return False
 
@@ -79,7 +79,6 @@ class LocalSite:
         parts = [part.name for part in manifest.parts if part.name.startswith(HOME)]
         return {part: (str(self._folder / HOMES), part.removeprefix(HOME)) for part in parts}
 
-    def restore_database(self, dump: str) -> None:
+    def restore_database(self, dump: str) -> None:  # noqa: ARG002 - only PostgreSQL has one
         """Raise `BackupError`, because the database is a file."""
         raise BackupError("The backup has a dump of PostgreSQL, which a hub without containers does not use.")
-

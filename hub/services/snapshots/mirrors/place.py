@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from spawner_config.snapshots.mirrors import host_and_port
-
 CONNECT_SECONDS = 10.0
 REST, S3 = "rest:", "s3:"
 
@@ -56,6 +54,9 @@ class MirrorPlace:
             )
 
     def _connect(self) -> None:
+        # Backups use this module on machines without packages.
+        from spawner_config.snapshots.mirrors import host_and_port
+
         try:
             socket.create_connection(host_and_port(self.address), CONNECT_SECONDS).close()
         except (OSError, UnicodeError) as exc:

@@ -134,9 +134,7 @@ def test_a_backup_of_another_hub_is_refused(hub: LocalHub, new: LocalHub, place:
     assert new.secrets() == hub.secrets()
 
 
-def test_backups_of_several_hubs_need_a_choice(
-    hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest
-) -> None:
+def test_backups_of_several_hubs_need_a_choice(hub: LocalHub, new: LocalHub, place: Path, manifest: Manifest) -> None:
     other = replace(manifest, id="99991231T000000Z-0000", hub="other")
     _add_manifest(hub, place, other)
     new.knows_passphrase_of(hub)

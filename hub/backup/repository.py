@@ -63,16 +63,16 @@ EXPLANATIONS: tuple[tuple[str, type[BackupError], str], ...] = (
         LOCKED,
         LockedError,
         (
-            "Another process uses the backups at {place}: {said}. Try again when it has finished, or after half an hour if "
-            "it was killed."
+            "Another process uses the backups at {place}: {said}. Try again when it has finished, or after half an hour "
+            "if it was killed."
         ),
     ),
     (
         REFUSED,
         BackupError,
         (
-            "The place {place} refuses the hub: {said}. User id 1000 must own a folder (chown 1000:1000); elsewhere, check "
-            f"{USER} and {SECRET}."
+            "The place {place} refuses the hub: {said}. User id 1000 must own a folder (chown 1000:1000); elsewhere, "
+            f"check {USER} and {SECRET}."
         ),
     ),
     (AWAY, BackupError, "The place {place} does not answer: {said}. Check the address and the network."),

@@ -77,7 +77,7 @@ class Manifest:
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str | bytes, source: str) -> Self:
+    def from_json(cls, text: str, source: str) -> Self:
         """Read a manifest from the backup ``source``; raises `BackupError` if this version cannot."""
         try:
             values = json.loads(text)

@@ -63,8 +63,8 @@ EXPLANATIONS: tuple[tuple[str, type[BackupError], str], ...] = (
         LOCKED,
         LockedError,
         (
-            "Another process uses the backups at {place}: {said}. Try again when it has finished, or after half an hour "
-            "if it was killed."
+            "Another process uses the backups at {place}: {said}. Try again when it has finished, or after half an "
+            "hour if it was killed."
         ),
     ),
     (

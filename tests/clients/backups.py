@@ -24,6 +24,7 @@ class LocalHub:
     """The hub whose state folder is ``folder``/state."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / "state"
         self.homes = self.state / "homes"
 

@@ -25,17 +25,23 @@ class Source:
 
 
 class Site(Protocol):
-    """A hub, from the operator's point of view. All methods raise `BackupError`.
+    """A hub, from the operator's point of view. All methods raise `BackupError`."""
 
-    - ``deployment`` and ``database`` are those of the manifest; ``deployment`` is empty on a machine without settings
-    - ``state`` is the path of the state folder for a process that `run` starts
-    - ``password_file`` is where the passphrase of backups is unless a setting says otherwise
-    """
+    @property
+    def deployment(self) -> str:
+        """The value of FARANDOLE_DEPLOYMENT, or an empty string on a machine without settings."""
 
-    deployment: str
-    database: str
-    state: str
-    password_file: Path
+    @property
+    def database(self) -> str:
+        """The kind of the database, as in a manifest."""
+
+    @property
+    def state(self) -> str:
+        """The path of the state folder for a process that `run` starts."""
+
+    @property
+    def password_file(self) -> Path:
+        """Where the passphrase of backups is unless a setting says otherwise."""
 
     def setting(self, key: str) -> str:
         """Return a FARANDOLE_ setting of the operator, or an empty string."""

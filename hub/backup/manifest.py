@@ -24,7 +24,7 @@ class Part:
 
     Attributes:
         name: for example ``state``, ``home/ada`` or ``group/vision``.
-        snapshot: the snapshot's id.
+        snapshot: the snapshot's id, or empty if the folder was.
         bytes, files: the size of the content.
         owner: the full name of the user, or empty if the hub does not say.
         unread: how many files could not be read.

@@ -40,11 +40,16 @@ class MissingRepositoryError(BackupError):
     """Raised when there is no repository at the place."""
 
 
+class EmptyFolderError(BackupError):
+    """Raised when a folder is empty, of which restic makes no snapshot."""
+
+
 class LockedError(BackupError):
     """Raised when another process has locked the repository."""
 
 
 EXPLANATIONS: tuple[tuple[str, type[BackupError], str], ...] = (
+    (r"snapshot is empty", EmptyFolderError, "The folder is empty."),
     (
         MISSING,
         MissingRepositoryError,

@@ -185,7 +185,8 @@ class Staging:
             root, below = self._job.target(part.name)
             print(f"{part.name}: {part.files} files, {part.bytes / 2**20:.1f} MiB", file=sys.stderr)
             (new[root] / below).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._repository.restore(part.snapshot, new[root] / below)
+            if part.snapshot:
+                self._repository.restore(part.snapshot, new[root] / below)
         for root in self._roots:
             if root != self._state:
                 mark_complete(root)

@@ -17,7 +17,7 @@ from farandole import __version__
 
 from hub.backup.manifest import FILE, MANIFEST, REPOSITORIES, SETTINGS, STATE, Manifest, Part
 from hub.backup.place import BackupError
-from hub.backup.repository import MissingRepositoryError, Repository
+from hub.backup.repository import EmptyFolderError, MissingRepositoryError, Repository
 from hub.backup.retention import remove_old
 from hub.backup.state import DUMP, exclusive, hub_id, schema_of
 from hub.backup.swap import STAGED, finish
@@ -124,8 +124,12 @@ class Saving:
     def _identified(self) -> tuple[Part, ...]:
         """Return the parts with the full ids of their snapshots. restic reports the first digits of new ones."""
         ids = [str(each["id"]) for each in self._repository.snapshots(f"backup={self._id}")]
-        full = {part.name: next(each for each in ids if each.startswith(part.snapshot)) for part in self._parts}
-        return tuple(replace(part, snapshot=full[part.name]) for part in self._parts)
+        return tuple(
+            replace(part, snapshot=next(each for each in ids if each.startswith(part.snapshot)))
+            if part.snapshot
+            else part
+            for part in self._parts
+        )
 
     def _add_state(self) -> str:
         """Add the state, and return the revision of the database's schema."""
@@ -148,12 +152,16 @@ class Saving:
 
     def _add(self, name: str, folder: Path, exclude: list[str] | None = None) -> None:
         of_part = [each for each in self._earlier if f"part={name}" in each.get("tags", ())]
-        added = self._repository.back_up(
-            folder,
-            (f"hub={self._hub}", f"backup={self._id}", f"part={name}"),
-            parent=str(of_part[-1]["id"]) if of_part else "",
-            exclude=exclude or (),
-        )
+        try:
+            added = self._repository.back_up(
+                folder,
+                (f"hub={self._hub}", f"backup={self._id}", f"part={name}"),
+                parent=str(of_part[-1]["id"]) if of_part else "",
+                exclude=exclude or (),
+            )
+        except EmptyFolderError:
+            self._parts.append(Part(name=name, snapshot="", bytes=0, files=0, owner=self._job.owners.get(name, "")))
+            return
         if added.unread:
             some = ", ".join(added.unread[:MOST_UNREAD])
             print(f"{name}: {len(added.unread)} files could not be read: {some}", file=sys.stderr)

@@ -42,6 +42,8 @@ class LocalHub:
         (self.homes / "ada" / "link").symlink_to("notes.txt")
         (self.homes / "ada" / "empty").mkdir()
         (self.homes / "ada" / ".hidden").write_text("")
+        self.write("empty", "x", "")
+        (self.homes / "empty" / "x").unlink()
         asyncio.run(files.take("ada", b"first"))
         (self.state / "notices").mkdir()
         (self.state / "notices" / "ada.json").write_text("[]")

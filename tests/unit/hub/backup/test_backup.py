@@ -60,7 +60,7 @@ def test_the_first_backup_makes_the_passphrase_and_a_record(
     assert (hub.state / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600
     assert (manifest.deployment, manifest.database, manifest.schema) == ("local", "sqlite", "4621fec11365")
     repositories = [f"repositories/{number}" for number in (1, 2, 3)]
-    assert [part.name for part in manifest.parts] == [STATE, *repositories, "home/ada", "home/grace"]
+    assert [part.name for part in manifest.parts] == [STATE, *repositories, "home/ada", "home/empty", "home/grace"]
     assert manifest.bytes > 100_000
     record = BackupRecord.read(hub.state)
     assert record == BackupRecord(id=manifest.id, time=manifest.time, place=str(empty_place), bytes=manifest.bytes)
@@ -92,7 +92,7 @@ def test_a_hub_with_users_is_only_replaced_after_a_backup(hub: LocalHub, place: 
     hub.write("otto", "notes.txt", "new")
     hub.add_users("otto")
     changed = tree(hub.homes)
-    with pytest.raises(BackupError, match=r"has 3 users and 3 homes, and nothing was changed\. .* REPLACE=yes"):
+    with pytest.raises(BackupError, match=r"has 3 users and 4 homes, and nothing was changed\. .* REPLACE=yes"):
         restore(hub.site, hub.place(place), NEWEST)
     assert tree(hub.homes) == changed
     assert restore(hub.site, hub.place(place), Choice(replace=True)) == manifest

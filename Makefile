@@ -32,7 +32,7 @@ command -v $(1) >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
 	{ echo "The $(2) need $(1)." >&2; false; }
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle mirror image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle mirror image doctor upgrade lock lock-debian check docs errors screenshots audit bench bench-carry bench-network bench-scale bench-serving bench-stream bench-snapshot bench-data clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -82,6 +82,9 @@ image: $(VENV)/stamp-images ## build an image with more packages: make image EXT
 
 doctor: ## check whether this machine can run the hub in containers, and print how to fix problems
 	@$(PYTHON) -m hub.doctor
+
+upgrade: $(VENV)/stamp-venv ## upgrade a hub in containers, and go back if that fails: make upgrade VERSION=0.2.0 TO=/mnt/backup
+	@TO="$(TO)" SETTINGS="$(SETTINGS)" $(BIN)/python -m hub.upgrade "$(VERSION)" "$(or $(FOLDER),.)"
 
 lock: $(VENV)/stamp-venv ## update the pinned versions of all Python packages in the images
 	$(BIN)/python -m images.lock

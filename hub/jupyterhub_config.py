@@ -39,6 +39,9 @@ ensure_state(settings)
 c = get_config()  # noqa: F821 - JupyterHub defines it
 
 c.JupyterHub.db_url = f"sqlite:///{settings.state}/jupyterhub.sqlite"
+# The hub upgrades an SQLite database before JupyterHub opens it. JupyterHub itself upgrades PostgreSQL, in transactions.
+c.FarandoleHub.state_folder = str(settings.state)
+c.JupyterHub.upgrade_db = True
 c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)

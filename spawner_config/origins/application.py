@@ -1,5 +1,7 @@
 """A JupyterHub application that serves the hub's pages only on the hub's own host, and survives services that fail.
 
+It also upgrades the hub's state to its version, and refuses the state of a newer version.
+
 JupyterHub itself answers on every host. A login on a user's host would set the hub's cookie for that host, where the
 user's own pages could use it.
 """
@@ -7,6 +9,7 @@ user's own pages could use it.
 from __future__ import annotations
 
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,7 +18,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import auth_header_pat
 from tornado.routing import Matcher
 from tornado.web import RequestHandler
-from traitlets import List
+from traitlets import List, Unicode
 
 from spawner_config.access.transport import HSTS
 from spawner_config.origins.navigations import (
@@ -25,6 +28,8 @@ from spawner_config.origins.navigations import (
     NoOptionsHandler,
     SpawnOptions,
 )
+from spawner_config.settings import exit_on_bad_settings
+from spawner_config.upgrades.start import upgrade_state
 
 if TYPE_CHECKING:
     import ssl
@@ -64,6 +69,18 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
         config=True,
         help="Functions that are called with the hub's database when the hub has found the running servers.",
     )
+
+    state_folder = Unicode(
+        config=True,
+        help="The hub's state folder, for example /srv/farandole. The hub upgrades the state when it starts.",
+    )
+
+    def init_db(self) -> None:
+        """Upgrade the hub's state, and open the database; ends the hub if a newer version has used the state."""
+        if self.state_folder:
+            with exit_on_bad_settings():
+                upgrade_state(Path(self.state_folder), self.db_url)
+        super().init_db()
 
     def init_handlers(self) -> None:
         """Collect the handlers, and put those that override JupyterHub's first."""

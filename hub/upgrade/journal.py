@@ -1,0 +1,102 @@
+"""The folder with what an upgrade needs to go back. It exists while an upgrade is in progress, or was interrupted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from hub.doctor.deployment import COMPOSE_FILE, ENV_FILE
+from hub.upgrade.compose import UpgradeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = ".upgrade"
+VERSIONS = "versions.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """The record of an upgrade in ``folder``: the settings, the compose file and the PostgreSQL dump of before."""
+
+    folder: Path
+    before: str
+    to: str
+
+    @classmethod
+    def read(cls, hub_folder: Path) -> Journal | None:
+        """Return the journal of an interrupted upgrade, or None if there is none; raises `UpgradeError`."""
+        folder = hub_folder / NAME
+        if not folder.is_dir():
+            return None
+        try:
+            return cls(folder=folder, **json.loads((folder / VERSIONS).read_bytes()))
+        except (OSError, ValueError, TypeError) as exc:
+            raise UpgradeError(
+                f"{folder / VERSIONS} of an interrupted upgrade cannot be read ({exc}). {folder / ENV_FILE} has the "
+                f"settings of before: compare them with {hub_folder / ENV_FILE}, and remove {folder}."
+            ) from exc
+
+    @classmethod
+    def begin(cls, hub_folder: Path, before: str, to: str, revision: str) -> Journal:
+        """Write a new journal in one step. ``revision`` is the commit of the hub's image."""
+        part = hub_folder / f"{NAME}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(mode=0o700)
+        shutil.copy(hub_folder / ENV_FILE, part / ENV_FILE)
+        if (text := committed_compose_file(hub_folder, revision)) is not None:
+            (part / COMPOSE_FILE).write_bytes(text)
+        journal = cls(folder=hub_folder / NAME, before=before, to=to)
+        versions = {key: value for key, value in asdict(journal).items() if key != "folder"}
+        (part / VERSIONS).write_text(json.dumps(versions), encoding="utf-8")
+        part.rename(journal.folder)
+        return journal
+
+    @property
+    def env(self) -> str:
+        """The text of the `.env` of before."""
+        return (self.folder / ENV_FILE).read_text(encoding="utf-8")
+
+    @property
+    def compose_file(self) -> Path | None:
+        """The compose file of before, or None if it is the one that is still in the hub's folder."""
+        path = self.folder / COMPOSE_FILE
+        return path if path.exists() else None
+
+    @property
+    def dump(self) -> Path | None:
+        """The dump of PostgreSQL, whose name is the revision of its schema, or None if there is none."""
+        return next(self.folder.glob("*.sql"), None)
+
+    def finish(self) -> Path:
+        """Rename the folder, so that the operator can delete it, and return its new path."""
+        kept = self.folder.with_name(f"upgraded-from-{self.before}")
+        number = 1
+        while kept.exists():
+            number += 1
+            kept = kept.with_name(f"upgraded-from-{self.before}-{number}")
+        return self.folder.rename(kept)
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        # After this step, a removal that is killed leaves no damaged journal.
+        part = self.folder.with_name(f"{NAME}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        self.folder.rename(part)
+        shutil.rmtree(part)
+
+
+def committed_compose_file(folder: Path, revision: str) -> bytes | None:
+    """Return the compose file of a commit, or None if the folder is no checkout that has it.
+
+    An operator updates the checkout before the upgrade. The file then needs programs that the old image does not have.
+    """
+    command = ["git", "-C", str(folder), "show", f"{revision.removesuffix('-dirty')}:./{COMPOSE_FILE}"]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout

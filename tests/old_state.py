@@ -5,33 +5,43 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import bcrypt
 
 from spawner_config.upgrades.schema import known_revisions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 FIXTURES = Path(__file__).parent / "compat" / "fixtures"
-JUPYTERHUB_5 = ("jupyterhub.sql", "jupyterhub-5.sql", "accounts.sql")
-"""The fixtures that make a database with the schema of JupyterHub 5."""
 OLD_REVISION = "4621fec11365"
 """The revision of the schema of JupyterHub 5."""
 NEW_REVISION = known_revisions()[0]
 PASSWORD = "three quiet horses"
-"""The password of both users, whose hash is in accounts.sql."""
+"""The password of both users."""
 USERS = ["ada", "grace"]
 SERVERS = {"", "digits-w0", "digits-w1", "lost-elastic-w0", "lost-elastic-w1"}
 """The names of ada's servers."""
 
 
-def write_old_state(state: Path, fixtures: Iterable[str] = JUPYTERHUB_5) -> Path:
+def old_sql(*, schema_of_jupyterhub_5: bool = True) -> str:
+    """Return the database of the old hub as SQL, with accounts for both users."""
+    names = ["jupyterhub.sql", *(["jupyterhub-5.sql"] if schema_of_jupyterhub_5 else [])]
+    fixtures = [(FIXTURES / name).read_text(encoding="utf-8") for name in names]
+    return "".join([*fixtures, *(_account(user) for user in USERS)])
+
+
+def _account(user: str) -> str:
+    # The old hub hashed passwords in the same way, with a higher cost.
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).hex()
+    columns = "username, password, is_authorized, login_email_sent, has_2fa"
+    return f"INSERT INTO users_info ({columns}) VALUES ('{user}', X'{hashed}', 1, 0, 0);\n"
+
+
+def write_old_state(state: Path, *, schema_of_jupyterhub_5: bool = True) -> Path:
     """Write the database of the old hub into a new state folder, and return its path."""
     state.mkdir(mode=0o700, exist_ok=True)
     database = state / "jupyterhub.sqlite"
     with closing(sqlite3.connect(database)) as connection:
-        for name in fixtures:
-            connection.executescript((FIXTURES / name).read_text(encoding="utf-8"))
+        connection.executescript(old_sql(schema_of_jupyterhub_5=schema_of_jupyterhub_5))
     return database
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hub.doctor.deployment import Deployment
 from spawner_config.labels import VERSION_LABEL
@@ -82,7 +82,7 @@ class ComposeHub:
 
     def pull(self, image: str) -> bool:
         """Pull an image, show the progress, and return whether that worked."""
-        return not subprocess.run(["docker", "pull", image], env=self.environ, check=False).returncode
+        return not self._run("docker", "pull", image).returncode
 
     def stop(self) -> None:
         """Stop the hub. Users' servers and the proxy continue to run."""
@@ -155,21 +155,22 @@ class ComposeHub:
         override = self.folder / OVERRIDE
         given = [path for path in (file, override) if path and path.exists()] if file else []
         files = [f"--file={path}" for path in given]
-        command = ["docker", "compose", f"--project-directory={self.folder}", *files, *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environ,
-            # Without input, a command must not read that of this process.
-            input=typed or b"",
-            stdout=output or subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
+        command = ("docker", "compose", f"--project-directory={self.folder}", *files, *arguments)
+        # Without input, a command must not read that of this process.
+        streams = {"input": typed or b"", "stdout": output or subprocess.PIPE, "stderr": subprocess.PIPE}
+        done = self._run(*command, cwd=self.folder, **streams)
         said = (done.stdout or b"").decode(errors="replace")
         return subprocess.CompletedProcess(command, done.returncode, said, done.stderr.decode(errors="replace"))
 
     def docker(self, *arguments: str) -> str | None:
         """Return the output of a docker command, or None if it fails."""
-        done = subprocess.run(["docker", *arguments], env=self.environ, check=False, capture_output=True, text=True)
+        done = self._run("docker", *arguments, capture_output=True, text=True)
         return None if done.returncode else done.stdout.strip()
+
+    def _run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[Any]:
+        try:
+            return subprocess.run(command, env=self.environ, check=False, **options)
+        except FileNotFoundError as exc:
+            raise UpgradeError(
+                "There is no docker command here. Install Docker 20.10 or newer with its compose plugin."
+            ) from exc

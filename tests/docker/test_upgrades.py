@@ -22,7 +22,7 @@ from spawner_config.settings import ROOT
 from tests.clients.browser import Browser
 from tests.docker.stack import docker, running
 from tests.docker.test_database import IMAGE, RECIPE, may_log_in, postgres_settings, rows
-from tests.old_state import FIXTURES, JUPYTERHUB_5, NEW_REVISION, OLD_REVISION, PASSWORD, USERS
+from tests.old_state import NEW_REVISION, OLD_REVISION, PASSWORD, USERS, old_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,11 +189,10 @@ def test_sqlite(stack: Stack) -> None:
 def test_the_state_of_the_oldest_release(stack: Stack) -> None:
     stack.compose("down")
     docker("volume", "rm", f"{stack.name}-state")
-    script = "".join((FIXTURES / name).read_text() for name in JUPYTERHUB_5)
     done = subprocess.run(
         ["docker", "compose", "run", "--rm", "--no-deps", "-T", "hub", "python", "-c", COPY_STATE],
         cwd=stack.folder,
-        input=script,
+        input=old_sql(),
         text=True,
         capture_output=True,
         check=False,

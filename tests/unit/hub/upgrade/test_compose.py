@@ -71,6 +71,12 @@ def test_a_hub_that_was_never_started_is_named(hub: ComposeHub, docker: Docker) 
         hub.label("x")
 
 
+def test_a_missing_docker_is_named(hub: ComposeHub, docker: Docker) -> None:
+    docker.variables["PATH"] = str(hub.folder)
+    with pytest.raises(UpgradeError, match="no docker command here"):
+        hub.stop()
+
+
 def test_a_hub_starts(hub: ComposeHub, docker: Docker, tmp_path: Path) -> None:
     hub.start()
     assert docker.calls[0] == f"compose --project-directory={hub.folder} up --detach"

@@ -39,7 +39,7 @@ ensure_state(settings)
 c = get_config()  # noqa: F821 - JupyterHub defines it
 
 c.JupyterHub.db_url = f"sqlite:///{settings.state}/jupyterhub.sqlite"
-# The hub upgrades an SQLite database before JupyterHub opens it. JupyterHub itself upgrades PostgreSQL, in transactions.
+# The hub upgrades an SQLite database before JupyterHub opens it. JupyterHub itself upgrades PostgreSQL in transactions.
 c.FarandoleHub.state_folder = str(settings.state)
 c.JupyterHub.upgrade_db = True
 c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from hub.doctor.deployment import read_env_file
 from hub.upgrade.compose import ComposeHub, UpgradeError
-from hub.upgrade.journal import Journal
-from hub.upgrade.steps import PUBLISHED, VERSION_SETTING, Upgrade
+from hub.upgrade.journal import VERSION_SETTING, Journal
+from hub.upgrade.steps import PUBLISHED, Upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +28,6 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if not 1 <= len(arguments) <= 2:
         print(__doc__, file=sys.stderr)
         return 2
-    # Handle these signals like Ctrl-C, so that the upgrade goes back.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     folder = Path(arguments[1] if arguments[1:] else ".").expanduser().resolve()
     try:
         hub = ComposeHub(folder, environ)
@@ -79,4 +76,7 @@ def back_up_hub(hub: ComposeHub, place: str) -> None:
 
 
 if __name__ == "__main__":
+    # Handle these signals like Ctrl-C, so that the upgrade goes back.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:], os.environ))

@@ -17,7 +17,8 @@ def with_settings(text: str, settings: Mapping[str, str]) -> str:
     """Return the text of an `.env` with other values; settings that it does not have are added at its end."""
     lines = text.splitlines()
     for key, value in settings.items():
-        found = [number for number, line in enumerate(lines) if (match := SETTING.match(line.strip())) and match[1] == key]
+        matches = [SETTING.match(line.strip()) for line in lines]
+        found = [number for number, match in enumerate(matches) if match and match[1] == key]
         # Compose uses the last of several lines.
         if found:
             lines[found[-1]] = f"{key}={value}"

@@ -5,26 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hub.doctor.deployment import COMPOSE_FILE, ENV_FILE
 from hub.upgrade.compose import UpgradeError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 NAME = ".upgrade"
 VERSIONS = "versions.json"
+VERSION_SETTING = "FARANDOLE_VERSION"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """The record of an upgrade in ``folder``: the settings, the compose file and the PostgreSQL dump of before."""
+    """The record of an upgrade in ``folder``: the settings, the compose file and the PostgreSQL dump of before.
+
+    ``before`` is the old version, and ``settings`` are the changes in `.env`, with the new version.
+    """
 
     folder: Path
     before: str
-    to: str
+    settings: dict[str, str]
 
     @classmethod
     def read(cls, hub_folder: Path) -> Journal | None:
@@ -33,15 +38,16 @@ class Journal:
         if not folder.is_dir():
             return None
         try:
-            return cls(folder=folder, **json.loads((folder / VERSIONS).read_bytes()))
-        except (OSError, ValueError, TypeError) as exc:
+            written = json.loads((folder / VERSIONS).read_bytes())
+            return cls(folder=folder, before=written["before"], settings=written["settings"])
+        except (OSError, ValueError, TypeError, KeyError) as exc:
             raise UpgradeError(
                 f"{folder / VERSIONS} of an interrupted upgrade cannot be read ({exc}). {folder / ENV_FILE} has the "
                 f"settings of before: compare them with {hub_folder / ENV_FILE}, and remove {folder}."
             ) from exc
 
     @classmethod
-    def begin(cls, hub_folder: Path, before: str, to: str, revision: str) -> Journal:
+    def begin(cls, hub_folder: Path, before: str, settings: Mapping[str, str], revision: str) -> Journal:
         """Write a new journal in one step. ``revision`` is the commit of the hub's image."""
         part = hub_folder / f"{NAME}.part"
         shutil.rmtree(part, ignore_errors=True)
@@ -49,11 +55,15 @@ class Journal:
         shutil.copy(hub_folder / ENV_FILE, part / ENV_FILE)
         if (text := committed_compose_file(hub_folder, revision)) is not None:
             (part / COMPOSE_FILE).write_bytes(text)
-        journal = cls(folder=hub_folder / NAME, before=before, to=to)
-        versions = {key: value for key, value in asdict(journal).items() if key != "folder"}
-        (part / VERSIONS).write_text(json.dumps(versions), encoding="utf-8")
+        journal = cls(folder=hub_folder / NAME, before=before, settings=dict(settings))
+        (part / VERSIONS).write_text(json.dumps({"before": before, "settings": journal.settings}), encoding="utf-8")
         part.rename(journal.folder)
         return journal
+
+    @property
+    def to(self) -> str:
+        """The new version."""
+        return self.settings[VERSION_SETTING]
 
     @property
     def env(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hub.doctor.deployment import ENV_FILE, SERVING, Deployment
 from hub.upgrade.compose import REVISION_LABEL, UpgradeError
 from hub.upgrade.env_file import replace_text, with_settings
-from hub.upgrade.journal import Journal
+from hub.upgrade.journal import VERSION_SETTING, Journal
 from spawner_config.labels import VERSION_LABEL
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from hub.upgrade.compose import ComposeHub
 
-VERSION_SETTING = "FARANDOLE_VERSION"
 IMAGE_SETTINGS = (
     "FARANDOLE_HUB_IMAGE",
     "FARANDOLE_NOTEBOOK_IMAGE",
@@ -77,7 +76,7 @@ class Upgrade:
         self._get_images()
         self.say("2. Back up the hub")
         self.back_up()
-        return Journal.begin(self.hub.folder, before, self.version, self.hub.label(REVISION_LABEL))
+        return Journal.begin(self.hub.folder, before, self.settings, self.hub.label(REVISION_LABEL))
 
     def _change(self, journal: Journal) -> None:
         try:
@@ -103,7 +102,7 @@ class Upgrade:
             self.say("4. Dump the database")
             self.hub.dump(journal.folder / f"{self.hub.schema() or 'empty'}.sql")
         self.say("5. Start the new version, which upgrades the database")
-        replace_text(env, with_settings(journal.env, self.settings))
+        replace_text(env, with_settings(journal.env, journal.settings))
         self.hub.start()
         self.say("6. Check the login page")
         self.hub.check_login()

@@ -47,7 +47,8 @@ def downgrade():
 RECIPE_OF_A_VERSION = """
 FROM {hub}
 USER root
-RUN sed -i 's/^__version__ = .*/__version__ = "{version}"/' $(find /opt/farandole/venv -path '*/farandole/__init__.py') && \\
+RUN sed -i 's/^__version__ = .*/__version__ = "{version}"/' \\
+        $(find /opt/farandole/venv -path '*/farandole/__init__.py') && \\
     find /opt/farandole/venv -path '*/farandole/__pycache__/__init__.*' -delete
 {copies}
 {broken}
@@ -67,13 +68,15 @@ connection.executescript(sys.stdin.read())
 """
 REVISION = """
 import sqlite3
-print(sqlite3.connect("/srv/farandole/jupyterhub.sqlite").execute("SELECT version_num FROM alembic_version").fetchone()[0])
+connection = sqlite3.connect("/srv/farandole/jupyterhub.sqlite")
+print(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 """
 DOWNGRADE = """
 import os, subprocess, sys
 from jupyterhub import dbutil
 dbutil.write_alembic_ini("/tmp/alembic.ini", os.environ["FARANDOLE_DATABASE"])
-sys.exit(subprocess.run([sys.executable, "-m", "alembic", "-c", "/tmp/alembic.ini", "downgrade", sys.argv[1]]).returncode)
+alembic = [sys.executable, "-m", "alembic", "-c", "/tmp/alembic.ini"]
+sys.exit(subprocess.run([*alembic, "downgrade", sys.argv[1]]).returncode)
 """
 ENDS_SECONDS = 300
 

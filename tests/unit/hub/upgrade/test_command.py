@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DIGESTS = "FARANDOLE_REGISTRY=r/\nFARANDOLE_VERSION=0.2.0\nFARANDOLE_HUB_IMAGE=r/farandole-hub@sha256:1\n"
+JOURNAL = '{"before": "0.1.0", "settings": {"FARANDOLE_VERSION": "0.2.0"}}'
 
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The upgrades that the command ran."""
     upgrades: list[Any] = []
-    monkeypatch.setattr(command.Upgrade, "run", upgrades.append)
+    monkeypatch.setattr(command.Upgrade, "run", lambda upgrade: upgrades.append(upgrade))
     return upgrades
 
 
@@ -57,7 +58,7 @@ def test_mistakes_are_named(ran: list[Any], tmp_path: Path, capsys: pytest.Captu
 
 def test_an_interrupted_upgrade_needs_no_place(ran: list[Any], tmp_path: Path) -> None:
     (tmp_path / ".upgrade").mkdir()
-    (tmp_path / ".upgrade" / "versions.json").write_text('{"before": "0.1.0", "to": "0.2.0"}')
+    (tmp_path / ".upgrade" / "versions.json").write_text(JOURNAL)
     assert main(["0.2.0", str(tmp_path)], {}) == 0
     assert len(ran) == 1
 

@@ -13,6 +13,8 @@ from hub.upgrade.journal import Journal
 if TYPE_CHECKING:
     from pathlib import Path
 
+NEW = {"FARANDOLE_VERSION": "0.2.0", "FARANDOLE_HUB_IMAGE": "hub@sha256:1"}
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -30,9 +32,10 @@ def git(folder: Path, *arguments: str) -> str:
 
 def test_a_journal_is_read_again(folder: Path) -> None:
     assert Journal.read(folder) is None
-    begun = Journal.begin(folder, "0.1.0", "0.2.0", "unknown")
+    begun = Journal.begin(folder, "0.1.0", NEW, "unknown")
     assert Journal.read(folder) == begun
     assert begun.env == "FARANDOLE_VERSION=0.1.0\n"
+    assert (begun.to, begun.settings) == ("0.2.0", NEW)
     assert begun.compose_file is None
     assert begun.dump is None
     assert begun.folder.stat().st_mode & 0o077 == 0
@@ -47,7 +50,7 @@ def test_the_compose_file_of_before_comes_from_the_checkout(folder: Path) -> Non
     git(folder, "commit", "--quiet", "-m", "old")
     revision = git(folder, "describe", "--always", "--abbrev=12")
     (folder / "docker-compose.yml").write_text("new")
-    begun = Journal.begin(folder, "0.1.0", "0.2.0", f"{revision}-dirty")
+    begun = Journal.begin(folder, "0.1.0", NEW, f"{revision}-dirty")
     assert begun.compose_file
     assert begun.compose_file.read_text() == "old"
 
@@ -56,12 +59,13 @@ def test_a_half_written_journal_is_none(folder: Path) -> None:
     (folder / ".upgrade.part").mkdir()
     (folder / ".upgrade.part" / "left").touch()
     assert Journal.read(folder) is None
-    assert not (Journal.begin(folder, "0.1.0", "0.2.0", "").folder / "left").exists()
+    assert not (Journal.begin(folder, "0.1.0", NEW, "").folder / "left").exists()
 
 
-def test_a_damaged_journal_is_named_and_kept(folder: Path) -> None:
-    begun = Journal.begin(folder, "0.1.0", "0.2.0", "")
-    (begun.folder / "versions.json").write_text('{"before": ')
+@pytest.mark.parametrize("text", ['{"before": ', "[]", "{}"])
+def test_a_damaged_journal_is_named_and_kept(folder: Path, text: str) -> None:
+    begun = Journal.begin(folder, "0.1.0", NEW, "")
+    (begun.folder / "versions.json").write_text(text)
     with pytest.raises(UpgradeError, match=r"\.upgrade/versions\.json .* cannot be read .* remove "):
         Journal.read(folder)
     assert (begun.folder / ".env").exists()
@@ -69,7 +73,7 @@ def test_a_damaged_journal_is_named_and_kept(folder: Path) -> None:
 
 def test_a_finished_journal_is_kept_under_a_free_name(folder: Path) -> None:
     for expected in ("upgraded-from-0.1.0", "upgraded-from-0.1.0-2", "upgraded-from-0.1.0-3"):
-        assert Journal.begin(folder, "0.1.0", "0.2.0", "").finish().name == expected
-    begun = Journal.begin(folder, "0.1.0", "0.2.0", "")
+        assert Journal.begin(folder, "0.1.0", NEW, "").finish().name == expected
+    begun = Journal.begin(folder, "0.1.0", NEW, "")
     begun.remove()
     assert not [path for path in folder.iterdir() if path.name.startswith(".upgrade")]

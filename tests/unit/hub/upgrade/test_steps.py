@@ -187,7 +187,7 @@ def test_a_version_that_cannot_undo_its_changes_does_not_keep_the_hub_from_start
 
 def test_a_failure_on_the_way_back_is_named_and_can_be_repeated(hub: FakeHub) -> None:
     hub.broken = {NEW: "check_login", OLD: "start"}
-    with pytest.raises(UpgradeError, match=rf"Going back failed, too: .*make upgrade VERSION={OLD}"):
+    with pytest.raises(UpgradeError, match=rf"Going back failed, too: (.|\n)*make upgrade VERSION={OLD}"):
         upgrade(hub)
     hub.broken = {}
     assert "Going back" in upgrade(hub, OLD)[0]
@@ -231,6 +231,17 @@ def test_the_dump_has_what_the_old_version_wrote_after_an_interruption(tmp_path:
     with pytest.raises(UpgradeError):
         upgrade(hub)
     assert hub.database == "old, with more users"
+
+
+def test_an_interrupted_upgrade_continues_with_the_same_images(hub: FakeHub) -> None:
+    hub.images["farandole-hub@sha256:1"] = NEW
+    hub.killed_at = 3
+    with pytest.raises(Killed):
+        upgrade(hub, FARANDOLE_HUB_IMAGE="farandole-hub@sha256:1")
+    hub.killed_at = 0
+    upgrade(hub)
+    assert_runs(hub, NEW)
+    assert hub.deployment.get("FARANDOLE_HUB_IMAGE") == "farandole-hub@sha256:1"
 
 
 def test_another_upgrade_waits_for_the_interrupted_one(hub: FakeHub) -> None:

@@ -21,7 +21,11 @@ JOURNAL = '{"before": "0.1.0", "settings": {"FARANDOLE_VERSION": "0.2.0"}}'
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The upgrades that the command ran."""
     upgrades: list[Any] = []
-    monkeypatch.setattr(command.Upgrade, "run", lambda upgrade: upgrades.append(upgrade))
+
+    def record(upgrade: Any) -> None:
+        upgrades.append(upgrade)
+
+    monkeypatch.setattr(command.Upgrade, "run", record)
     return upgrades
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from pydantic import BaseModel, ValidationError, field_validator
 
 from spawner_config.settings import SettingsError
@@ -39,10 +39,8 @@ class StateVersion(BaseModel):
     @field_validator("version")
     @classmethod
     def _comparable(cls, value: str) -> str:
-        try:
-            Version(value)
-        except InvalidVersion as exc:
-            raise ValueError(str(exc)) from exc
+        # Its error is a ValueError, which pydantic reports.
+        Version(value)
         return value
 
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from farandole.driver.cells.background import BackgroundRun
 from farandole.driver.cells.folders import Copied, FolderCopy, here, own_name
+from farandole.driver.cells.home import home_use
 from farandole.driver.cells.relay import Show, Watch
 from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.cells.transfer import Pulls, pack, push
@@ -225,8 +226,8 @@ class Cluster(ClusterData):
 
         Raises:
             RankError, RankDiedError: the run failed. Its files are kept.
-            UsageError: the cluster is busy, the cell or the cluster is not suitable for an elastic run, there is no
-                checkpoint to resume from, or a hyper-parameter is invalid. No run was created.
+            UsageError: the cluster is busy, the home is full, the cell or the cluster is not suitable for an elastic
+                run, there is no checkpoint to resume from, or a hyper-parameter is invalid. No run was created.
             RunNotFoundError: the run to resume does not exist. No run was created.
         """
         self._control.refuse_while_busy()
@@ -308,8 +309,9 @@ class Cluster(ClusterData):
         self._loop.call(self._core.interrupt())
 
     def status(self) -> ClusterStatus:
-        """Return the states of the workers and ranks, when idle workers will be stopped, and the hub's GPU use."""
-        return status_of(self._core, self._loop.call(self._core.source.gpus()), self._loop.call(self._core.infos()))
+        """Return the states of workers and ranks, when idle workers will be stopped, and the use of GPUs and home."""
+        call, core = self._loop.call, self._core
+        return status_of(core, call(core.source.gpus()), call(core.infos()), call(home_use(core)))
 
     def check(self, model: str = "", batch: str = "") -> Preflight:
         """Check all ranks and the network between them before training, and return the measurements and the faults.

@@ -1,7 +1,7 @@
 """Farandole's extension for notebook servers.
 
-It adds the panel, activity reports, automatic snapshots, support for reloaded pages, and versions of data sets for the
-mirrors of other hubs.
+It adds the panel, activity reports, automatic snapshots, measurements of the home, support for reloaded pages, and
+versions of data sets for the mirrors of other hubs.
 """
 
 from __future__ import annotations
@@ -143,6 +143,7 @@ def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     # Worker servers import this package as well and must not import the driver, so these imports are in the function.
+    from farandole.quotas.watch import watch_home
     from farandole.server.panel.load import add_panel
     from farandole.snapshots.automatic import take_automatically
 
@@ -157,6 +158,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     keep_https(settings)
     limit_bodies(serverapp)
     take_automatically(serverapp.log)
+    watch_home(serverapp.log)
 
 
 def keep_https(settings: dict[str, Any]) -> None:

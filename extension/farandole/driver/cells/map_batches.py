@@ -18,6 +18,7 @@ from farandole.driver.batches.output import BatchOutput
 from farandole.driver.batches.plan import BatchPlan
 from farandole.driver.batches.rank_keeper import RankKeeper
 from farandole.driver.cells.batch_run import BatchRun
+from farandole.driver.cells.home import admit_run
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.data.engine import DataEngine
 from farandole.driver.loop import LoopThread, in_thread
@@ -69,7 +70,7 @@ class BatchJob:
 
         Raises:
             RankError: a stage failed, a part ended its ranks, or the user stopped the job. Complete parts are kept.
-            UsageError: the output folder cannot be written, or the source has no rows.
+            UsageError: the home is full, the output folder cannot be written, or the source has no rows.
         """
         end = partial(loop.loop.call_soon_threadsafe, self._keeper.end)
         work, pump = self._work(progress), partial(self._pump, end)
@@ -86,8 +87,11 @@ class BatchJob:
 
     async def _work(self, progress: Progress) -> None:
         async with self._core.cell(progress):
+            warning = await admit_run(self._core)
             await in_thread(self._folder.begin)
             run = await in_thread(partial(self._run.create, self._plan))
+            if warning:
+                self._run.callbacks().warn(warning)
             self._core.router.runs[run.id] = run
             await self._core.lead(self._keeper)
 

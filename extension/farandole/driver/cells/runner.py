@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
+from farandole.driver.cells.home import admit_run
 from farandole.driver.cells.models import ModelSaver
 from farandole.driver.cells.place import place_of
 from farandole.driver.cells.relay import Backlog, OutputRelay, RunView, Show, Watch
@@ -223,6 +224,7 @@ class CellRunner:
         size, backend = self._size, self._core.backend
         if request.elastic is not None:
             request.elastic.check(code=request.code, size=size, backend=backend)
+        warning = await admit_run(self._core)
         create = partial(
             self.store.create,
             code=request.code,
@@ -249,6 +251,8 @@ class CellRunner:
         self._runs[run.id] = run
         self._models.newest = run.id
         self._models.attach(run)
+        if warning:
+            self._callbacks(run).warn(warning)
         return run
 
     def _cell(self, run: Run, sink: Sink, elastic: Elastic | None) -> Cell:

@@ -14,6 +14,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.output import label
 from farandole.driver.table import aligned, html_table
 from farandole.driver.workers.worker import WorkerInfo
+from farandole.quotas.home import HomeUse
 from farandole.times import duration_text, time_text
 
 HEAD = ("worker", "ranks", "profile", "host", "state")
@@ -26,6 +27,7 @@ class ClusterStatus:
     - ``size`` is the number of ranks.
     - ``rows`` contains a row (worker, ranks, profile, host, state) for each worker.
     - ``gpus`` contains a line of text for each class of GPUs.
+    - ``home`` says how much of the user's home is used and free. It is empty if the hub sets no limit.
     """
 
     name: str
@@ -33,17 +35,21 @@ class ClusterStatus:
     size: int
     rows: tuple[tuple[str, ...], ...]
     gpus: tuple[str, ...] = ()
+    home: str = ""
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), *aligned([HEAD, *self.rows]), *self.gpus])
+        return "\n".join([self._title(), *aligned([HEAD, *self.rows]), *self._lines()])
 
     def html(self) -> str:
         """Return the status as an HTML table."""
-        gpus = "".join(f"<p>{escape(line)}</p>" for line in self.gpus)
-        return f"<p>{escape(self._title())}</p>{html_table(HEAD, self.rows)}{gpus}"
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self._lines())
+        return f"<p>{escape(self._title())}</p>{html_table(HEAD, self.rows)}{lines}"
 
     def _repr_html_(self) -> str:
         return self.html()
+
+    def _lines(self) -> list[str]:
+        return [*self.gpus, *([self.home] if self.home else [])]
 
     def _title(self) -> str:
         ranks, workers = _counted(self.size, "rank"), _counted(len(self.rows), "worker")
@@ -54,8 +60,12 @@ def status_of(
     core: ClusterCore,
     gpus: Mapping[str, Mapping[str, Any]] | None = None,
     infos: Mapping[str, WorkerInfo] | None = None,
+    home: HomeUse | None = None,
 ) -> ClusterStatus:
-    """Return the status of a cluster, given the hub's counts for each GPU class and the workers' states by name."""
+    """Return the status of a cluster.
+
+    Given are the hub's counts for each GPU class, the workers' states by name, and the use of the user's home.
+    """
     rows = []
     dask = core.service.status.workers if core.service is not None else {}
     for handle in core.handles:
@@ -66,7 +76,9 @@ def status_of(
         rows.append((name, ranks, handle.info.profile or "-", handle.info.host, state))
     size = len(core.group.kernels)
     lines = tuple(gpu_line(name, counts) for name, counts in (gpus or {}).items())
-    return ClusterStatus(name=core.name, backend=core.backend, size=size, rows=tuple(rows), gpus=lines)
+    return ClusterStatus(
+        name=core.name, backend=core.backend, size=size, rows=tuple(rows), gpus=lines, home=home_line(home)
+    )
 
 
 def _state(
@@ -96,6 +108,11 @@ def gpu_line(name: str, counts: Mapping[str, Any]) -> str:
     held = "".join(f", {user} has {number}" for user, number in counts["held"].items())
     waiting = f", {_counted(counts['waiting'], 'server')} waiting" if counts["waiting"] else ""
     return f"GPUs {name}: {counts['free']} of {counts['total']} free{held}{waiting}"
+
+
+def home_line(use: HomeUse | None) -> str:
+    """Describe the use of the home, or return an empty string if it is unknown."""
+    return "" if use is None else (use.warning or f"home: {use.text}")
 
 
 def _counted(number: int, noun: str) -> str:

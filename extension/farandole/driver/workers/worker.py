@@ -21,10 +21,8 @@ from farandole.suggestions import did_you_mean
 
 Progress: TypeAlias = Callable[[str], None]
 """A callback that shows one line of text to the user, such as the progress of a start."""
-
 HEARTBEAT_SECONDS = 20.0
-"""The interval of websocket pings in seconds. Pings are necessary because a host that loses power does not close its
-connections."""
+"""The interval of websocket pings in seconds. A host that loses power does not close its connections."""
 OPEN_SECONDS = 15.0
 """How many seconds opening a websocket may take. A hung server, or the proxy in front of one, may never answer."""
 START_SECONDS = 120.0
@@ -125,6 +123,10 @@ class Worker:
         """Request the worker's current state."""
         answer = await self._get("farandole/look")
         return WorkerLook(info=self._info(answer["info"]), usage=answer["usage"], runs=tuple(answer["runs"]))
+
+    async def home(self) -> dict[str, Any]:
+        """Return the use of the user's home on the worker's machine; see `farandole.quotas.home.HomeUse`."""
+        return await self._get("farandole/home")
 
     async def log(self, offset: int) -> dict[str, Any]:
         """Return a section of the worker's server log as ``offset``, ``next``, ``size`` and ``text``."""

@@ -16,6 +16,7 @@ import aiohttp
 
 from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import NoClusterError
+from farandole.quotas.home import HomeUse, read_use
 from farandole.runs.store import RunStore
 from farandole.server.panel import wire, wire_hub, wire_routes
 from farandole.server.panel.actions import Actions
@@ -67,6 +68,7 @@ class Panel:
         self._profiles = json.loads(os.environ.get("FARANDOLE_PROFILES") or "[]")
         self._limits = json.loads(os.environ.get("FARANDOLE_LIMITS") or "{}")
         self._backends = backends()
+        self._home: HomeUse | None = None
         self._log = log
         self._users = 0
         self._visible_pages: set[object] = set()
@@ -144,6 +146,7 @@ class Panel:
                 "workers_max": self._limits.get("workers_per_user"),
                 "ranks_per_worker_max": self._limits.get("ranks_per_worker"),
             },
+            "home": None if self._home is None else _home(self._home),
             "backends": self._backends,
         }
 
@@ -192,6 +195,7 @@ class Panel:
             # The usual reason is a cancellation, because the page was closed.
             await self._close()
             raise
+        self._home = await asyncio.to_thread(read_use)
         self._monitor.forget_resolved_failures()
         self._led = self._led_clusters()
         self._loops = [
@@ -226,6 +230,7 @@ class Panel:
             async with asyncio.timeout(REFRESH_SECONDS if busy else HIDDEN_REFRESH_SECONDS):
                 await self._refresh_now.wait()
         self._refresh_now.clear()
+        self._home = await asyncio.to_thread(read_use)
         await self.monitor.refresh()
         if not self._users and not self.actions.tasks:
             # A separate task is necessary, because `_end` cancels the task that runs this method.
@@ -262,6 +267,10 @@ def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire_h
     known = {key: profile[key] for key in PROFILE_KEYS}
     free = {f"gpus_{key}": sum(counts[key] for counts in classes) if counted else None for key in ("free", "total")}
     return cast("wire_hub.Profile", {**known, **free})
+
+
+def _home(use: HomeUse) -> wire_hub.Home:
+    return {"used": use.used, "limit": use.limit, "free": use.free, "warning": use.warning or None}
 
 
 def _gpu_class(name: str, counts: dict[str, Any]) -> wire_hub.GpuClass:

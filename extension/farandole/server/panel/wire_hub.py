@@ -61,12 +61,29 @@ class Quota(TypedDict):
     ranks_per_worker_max: int | None
 
 
+class Home(TypedDict):
+    """The use of the user's home in bytes. ``used`` is null until it has been measured.
+
+    ``free`` is how much the user may still write. ``warning`` says that the home is full or nearly full, and what takes
+    most; it is null otherwise.
+    """
+
+    used: int | None
+    limit: int
+    free: int
+    warning: str | None
+
+
 class Resources(TypedDict):
-    """The profiles, GPUs, limits and backends that are available for clusters."""
+    """The profiles, GPUs, limits and backends that are available for clusters.
+
+    ``home`` is null if the hub sets no limit on the size of homes.
+    """
 
     profiles: list[Profile]
     gpus: list[GpuClass]
     quota: Quota
+    home: Home | None
     backends: list[str]
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from farandole.protocol import RECORD_SIGN_SECONDS
+from farandole.quotas.admission import current_use
 from farandole.reading import parse_json
 from farandole.server.activity import idle_seconds
 from farandole.server.journal.journal import Journal
@@ -29,6 +31,8 @@ from farandole.server.worker.usage import UsageMeter
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
+HOME_SECONDS = 20.0
+"""How long the home may be measured for a request. Drivers wait 30 s for an answer."""
 NO_FRAME = bytes(4)
 """The length field of an empty frame, which is sent to keep a connection alive."""
 
@@ -100,6 +104,16 @@ class StatusHandler(APIHandler):
         """Respond with the worker's description, its resource usage and the ids of its active runs."""
         info = describe(self.kernel_manager, self.settings)
         self.finish({"info": info, "usage": await self.meter.sample(), "runs": _manager(self).journals.active_runs})
+
+
+class HomeHandler(APIHandler):
+    """``GET farandole/home`` returns the use of the user's home for a run that begins, see `HomeUse`."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Respond with the use, or with an empty object if the hub sets no limit."""
+        use = await asyncio.to_thread(current_use, wait=HOME_SECONDS)
+        self.finish({} if use is None else asdict(use))
 
 
 class LogHandler(APIHandler):
@@ -224,6 +238,7 @@ def add_routes(serverapp: ServerApp) -> None:
             (url_path_join(base, "page"), PageHandler),
             (url_path_join(base, "worker"), WorkerHandler),
             (url_path_join(base, "look"), StatusHandler, {"meter": UsageMeter()}),
+            (url_path_join(base, "home"), HomeHandler),
             (url_path_join(base, "log"), LogHandler, {"book": book}),
             (url_path_join(base, "rendezvous"), RendezvousHandler, {"rendezvous": Rendezvous()}),
             (url_path_join(base, "records"), JournalsHandler),

@@ -10,6 +10,7 @@ from farandole.driver.core.pool import WorkerHandle
 from farandole.driver.core.status import idle_state, status_of
 from farandole.driver.data.status import DaskStatus, DaskWorker
 from farandole.driver.workers.worker import WorkerInfo
+from farandole.quotas.home import HomeUse
 
 NOW = datetime(2026, 11, 21, 14, 5, tzinfo=UTC).timestamp()
 
@@ -40,6 +41,17 @@ def test_the_end_of_an_idle_worker_is_announced(set_zone, idle_seconds, idle_min
         idle_seconds=idle_seconds,
     )
     assert idle_state(look, NOW) == words
+
+
+def test_the_status_shows_the_use_of_the_home():
+    core = ClusterCore("c", None, backend="none", on_notice=lambda _: None)
+    assert str(status_of(core)).splitlines()[2:] == []
+    use = HomeUse(used=2**30, limit=4 * 2**30, free=3 * 2**30)
+    status = status_of(core, {"rtx": {"total": 3, "free": 1, "held": {}, "waiting": 0}}, home=use)
+    assert str(status).splitlines()[2:] == ["GPUs rtx: 1 of 3 free", "home: 1.0 GiB of 4.0 GiB used, 3.0 GiB free"]
+    assert status.html().endswith("<p>home: 1.0 GiB of 4.0 GiB used, 3.0 GiB free</p>")
+    full = status_of(core, home=replace(use, used=5 * 2**30, free=0))
+    assert str(full).splitlines()[2].startswith("Your home is full (5.0 GiB of 4.0 GiB used, 0 B free)")
 
 
 def dask_worker(running, waiting):

@@ -1,0 +1,54 @@
+"""Decides whether a run may begin: a run that begins in a full home would lose what it writes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from farandole.exceptions import UsageError
+from farandole.quotas.home import HomeUse, Measurement, is_own_disk, limit_of, read_use, use_of
+from farandole.quotas.measure import MeasureError, measure
+
+QUICK_SECONDS = 1.0
+"""A home whose last measurement was quicker is measured at the start of each run."""
+FRESH_SECONDS = 10.0
+WAIT_SECONDS = 60.0
+
+
+def current_use(
+    environ: Mapping[str, str] = os.environ, home: Path | None = None, *, wait: float = WAIT_SECONDS
+) -> HomeUse | None:
+    """Return the use of the user's home for a run that begins, or None if the hub sets no limit.
+
+    - A home that can be measured quickly is measured again, unless it has just been measured.
+    - A home that seems to be full is always measured again: the user may have deleted files.
+    - If this takes longer than ``wait`` seconds, the last measurement counts.
+    """
+    limit, home = limit_of(environ), home or Path.home()
+    known = read_use(environ, home)
+    if limit is None or known is None:
+        return None
+    last = Measurement.read(home)
+    if not known.is_full and (is_own_disk(os.statvfs(home), limit) or _is_good_enough(last)):
+        return known
+    with suppress(MeasureError):
+        return use_of(home, limit, measure(home, seconds=wait))
+    return known
+
+
+def _is_good_enough(last: Measurement | None) -> bool:
+    if last is None:
+        return False
+    return last.seconds > QUICK_SECONDS or 0 <= time.time() - last.time < FRESH_SECONDS
+
+
+def admitted(use: HomeUse | None) -> str:
+    """Return a warning with which a run begins, or an empty string. Raises UsageError if the home is full."""
+    if use is None:
+        return ""
+    if use.is_full:
+        raise UsageError(use.refusal)
+    return use.warning

@@ -1,9 +1,10 @@
-/** The tab "GPUs" of the panel. It shows the user's quota, the GPUs of the hub, and which users hold them. */
+/** The tab "GPUs" of the panel. It shows the user's quota and home, the GPUs of the hub, and which users hold them. */
 
 import type { JSX } from "react";
 
+import { bytes, bytesOf } from "../format";
 import { isHubAway, isKnown } from "../state/reducer";
-import type { GpuClass } from "../wire";
+import type { GpuClass, Home } from "../wire";
 import { usePanelContext, usePanelState } from "./context";
 import { Empty, Meter, Table } from "./parts";
 
@@ -11,7 +12,7 @@ export function Gpus(): JSX.Element {
   const { trans } = usePanelContext();
   const { resources } = usePanelState();
   if (!resources) return <Empty title={trans.__("Loading…")} />;
-  const { quota, gpus } = resources;
+  const { quota, gpus, home } = resources;
   const most = quota.workers_max;
   const each = quota.ranks_per_worker_max;
   return (
@@ -29,6 +30,7 @@ export function Gpus(): JSX.Element {
             {trans._n("At most %1 rank on each worker.", "At most %1 ranks on each worker.", each)}
           </p>
         )}
+        {home && <HomeView home={home} />}
       </section>
       <section aria-label={trans.__("GPUs")}>
         <h3 className="fd-title">{trans.__("GPUs")}</h3>
@@ -36,6 +38,13 @@ export function Gpus(): JSX.Element {
       </section>
     </>
   );
+}
+
+function HomeView({ home }: { home: Home }): JSX.Element {
+  const { trans } = usePanelContext();
+  const { used, limit, free, warning } = home;
+  const text = trans.__("%1 · %2 free", used === null ? bytes(limit) : bytesOf(used, limit), bytes(free));
+  return <Meter label={trans.__("Home")} text={text} value={used} total={limit} warn={warning !== null} />;
 }
 
 /** Says that there are no GPUs, unless the server or the hub is down, as there may be GPUs then. */

@@ -113,14 +113,15 @@ function failureText(trans: TranslationBundle, failure: ConnectionFailure | null
   return failure?.status ? `${text} ${failure.message}` : text;
 }
 
-/** Messages about a lost connection, an error of the hub, and requests that the server has refused. */
+/** Messages about a lost connection, an error of the hub, a home that is full, and requests that were refused. */
 export function Problems(): JSX.Element {
   const { model, trans } = usePanelContext();
-  const { connection, failure, hub, problems } = usePanelState();
+  const { connection, failure, hub, problems, resources } = usePanelState();
   return (
     <div className="fd-notes">
       {connection === "lost" && <Note error>{failureText(trans, failure)}</Note>}
       {connection === "open" && hub?.error && <Note error>{hub.error}</Note>}
+      {resources?.home?.warning && <Note>{resources.home.warning}</Note>}
       {problems.map(({ message }) => (
         <Note key={message} error>
           {message}{" "}

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import os
 
 import aiohttp
 import pytest
 from farandole.driver.control import mailbox
 from farandole.driver.control.mailbox import MAILBOXES
+from farandole.quotas.home import LIMIT
+from farandole.quotas.measure import measure
 from farandole.runs.folder import this_process
 from farandole.server.panel import wire, wire_routes
 from farandole.server.panel.cluster_monitor import ClusterMonitor
@@ -124,6 +127,25 @@ async def test_the_state_of_a_hub_without_clusters(server):
     assert [(one["gpus_free"], one["gpus_total"]) for one in resources["profiles"]] == [(None, None), (1, 3)]
     assert resources["gpus"][0]["held"] == [{"user": "ada", "count": 1}, {"user": "grace", "count": 1}]
     assert resources["quota"] == {"workers": 0, "workers_max": 4, "ranks_per_worker_max": 2}
+    assert resources["home"] is None
+
+
+async def test_the_use_of_the_home_reaches_open_pages(tmp_path, monkeypatch, hub):
+    home = tmp_path / "home-of-the-user"
+    home.mkdir()
+    (home / "data").write_bytes(bytes(2**20))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv(LIMIT, str(16 * 2**20))
+    async with panel_server(tmp_path, monkeypatch, hub) as server, server.stream() as stream:
+        measured = await stream.until("resources", lambda message: message["resources"]["home"]["used"])
+        found = measured["resources"]["home"]
+        assert (found["limit"], found["warning"]) == (16 * 2**20, None)
+        assert found["used"] + found["free"] == 16 * 2**20
+        (home / "data").write_bytes(os.urandom(15 * 2**20))
+        await asyncio.to_thread(measure, home)
+        full = await stream.until("resources", lambda message: message["resources"]["home"]["warning"])
+        assert full["resources"]["home"]["warning"].startswith("Your home is nearly full (15 MiB of 16 MiB used, ")
+        assert misfit((await server.ask("GET", "state")), wire_routes.State) is None
 
 
 async def test_a_cluster_is_started_shown_and_stopped(server, hub):

@@ -18,6 +18,8 @@ from spawner_config.limits.servers import NamedServerLimit
 from spawner_config.limits.tokens import TokenLimit, scopes_of_server
 from spawner_config.pages import add_templates
 from spawner_config.profiles.profiles import read_profiles
+from spawner_config.quotas.configure import configure_quotas
+from spawner_config.quotas.reserve import reserve_database
 from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
 
 DEPLOYMENTS = {
@@ -68,3 +70,5 @@ c.Spawner.http_timeout = 60
 with exit_on_bad_settings():
     configure_idle(c, IdleLimits.from_environment(os.environ))
     importlib.import_module(DEPLOYMENTS[deployment]).configure(c, settings, profile_set)
+    configure_quotas(c, settings, claims=deployment == "kubernetes")
+reserve_database(c.JupyterHub.db_url)

@@ -31,6 +31,7 @@ from spawner_config.operators.configure import configure_operators
 from spawner_config.origins.compose import is_loopback
 from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.quotas.logs import bound_log
 from spawner_config.refusals import refused_start
 from spawner_config.settings import ROOT, Settings, ensure_password
 from spawner_config.snapshots.configure import configure_snapshots
@@ -80,7 +81,9 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.name:
             copy_notebooks(ROOT / "notebooks", home)
-        with self.server_log().open("wb") as log:
+        self.server_log().unlink(missing_ok=True)
+        # The file is opened for appending, because `poll` cuts it.
+        with self.server_log().open("ab") as log:
             self.popen_kwargs = {"stdin": DEVNULL, "stdout": log, "stderr": log}
             address: tuple[str, int] = await super().start()
         await self._listening(*address)
@@ -91,6 +94,13 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
                 status_code=500,
             )
         return address
+
+    async def poll(self) -> int | None:
+        """Return None while the server runs, or its exit code. A log that has grown too long is cut."""
+        with suppress(OSError):
+            bound_log(self.server_log())
+        status: int | None = await super().poll()
+        return status
 
     async def _listening(self, host: str, port: int) -> None:
         """Wait until the server accepts connections or has ended.

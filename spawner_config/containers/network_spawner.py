@@ -12,6 +12,7 @@ from spawner_config.containers.images import ImageSpawner
 from spawner_config.containers.names import container_name, slug
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
 from spawner_config.lifecycle.readiness import ReadinessSpawner
+from spawner_config.quotas.sizes import HomeSizes
 from spawner_config.refusals import ForeignObjectError, refused_start
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
     shared_volumes: ClassVar[SharedVolumes]
     """The networks and the shared volumes of the hub. They are class attributes, which `configure` sets on a subclass,
     because all spawners of a hub must share them."""
+    home_sizes: ClassVar[HomeSizes] = HomeSizes()
+    """The quotas of new homes, on a disk of the engine that has quotas."""
     data_sets: Sequence[str] | None = None
     """The volumes from FARANDOLE_SHARED_VOLUMES that the server's profile selects, or None for all of them."""
 
@@ -92,7 +95,8 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         if self.model_image:
             return
         try:
-            await self.shared_volumes.claim_homes(self.homes, self.user.name)
+            size = self.home_sizes.of_spawner(self)
+            await self.shared_volumes.claim_homes(self.homes, self.user.name, size=size)
             await self.shared_volumes.ensure(
                 self.user.name, self.user_groups, self.data_sets, image=self.image, network=self.network_name
             )

@@ -18,6 +18,7 @@ from spawner_config.containers.addresses import (
 )
 from spawner_config.deployment import ServerSettings
 from spawner_config.models import Switch, Whole
+from spawner_config.quotas.sizes import WANTED, HomeSizes, Sizes
 
 
 def _read_range(text: str) -> AddressRange:
@@ -32,3 +33,4 @@ class DockerSettings(ServerSettings):
     )
     internet: Switch = Field(True, description="yes or no")
     mtu: Whole = Field(MTU, ge=SMALLEST_MTU, le=LARGEST_MTU, description=MTU_WANTED)
+    home_size: Sizes = Field(HomeSizes(), description=WANTED)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
+from tornado.log import app_log
 
 from spawner_config.labels import HUB_LABEL, OWNER_LABEL
 from spawner_config.refusals import check_owner
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import docker
 
     from spawner_config.shares import DataSet, GroupFolder, Shares
+
+NO_QUOTAS = "quota"
+"""A part of the engine's message for a volume with a size, if its disk has no project quotas."""
 
 
 class SharedVolumeError(RuntimeError):
@@ -31,6 +35,8 @@ class SharedVolumes:
         self._shares = shares
         self._name = name
         self._lock = asyncio.Lock()
+        self._has_quotas = True
+        """Whether the engine's disk has project quotas, which the first volume with a quota shows."""
 
     def binds(self, user: str, groups: set[str], data_sets: Sequence[str] | None) -> dict[str, dict[str, str]]:
         """Return the mounts of a server in the engine client's format; ``data_sets`` is the profile's selection."""
@@ -40,15 +46,15 @@ class SharedVolumes:
         }
         return {**data, **folders}
 
-    async def claim_homes(self, homes: Iterable[str], user: str) -> None:
+    async def claim_homes(self, homes: Iterable[str], user: str, *, size: int | None = None) -> None:
         """Create the user's home volumes if they do not exist, and check that they belong to the user.
 
-        A volume from an earlier version has no label with its user's name, and is accepted. Raises
+        A new volume gets a quota of ``size`` bytes if the engine's disk has quotas. A volume from an earlier version has no label with its user's name, and is accepted. Raises
         `ForeignObjectError`.
         """
         async with self._lock:
             for home in homes:
-                await asyncio.to_thread(self._claim, home, user)
+                await asyncio.to_thread(self._claim, home, user, size)
 
     async def ensure(
         self, user: str, groups: set[str], data_sets: Sequence[str] | None, *, image: str, network: str
@@ -64,11 +70,30 @@ class SharedVolumes:
             for folder in self._shares.folders_of(user, groups):
                 await asyncio.to_thread(self._ensure_folder, folder, image, network)
 
-    def _claim(self, home: str, user: str) -> None:
+    def _claim(self, home: str, user: str, size: int | None) -> None:
         # If the volume exists, the engine changes nothing and returns the existing labels.
         labels = {HUB_LABEL: self._name, OWNER_LABEL: user}
-        found = self._client.create_volume(home, labels=labels, **self._driver_options(home))
+        options = self._driver_options(home)
+        with_quota = size is not None and self._has_quotas and not options
+        found = self._create_with_quota(home, labels, size) if with_quota else None
+        found = found or self._client.create_volume(home, labels=labels, **options)
         check_owner("volume", home, (found["Labels"] or {}).get(OWNER_LABEL), user)
+
+    def _create_with_quota(self, home: str, labels: dict[str, str], size: int | None) -> dict[str, Any] | None:
+        """Create a volume with a quota, or return None if the engine's disk has no quotas."""
+        try:
+            made: dict[str, Any] = self._client.create_volume(home, labels=labels, driver_opts={"size": str(size)})
+        except APIError as exc:
+            if NO_QUOTAS not in str(exc.explanation).lower():
+                raise
+            self._has_quotas = False
+            app_log.warning(
+                "The engine's disk has no project quotas (%s). Homes are measured, and new runs of users whose home is "
+                "full are refused. See docs/how-to/quotas.md.",
+                exc.explanation,
+            )
+            return None
+        return made
 
     def _driver_options(self, home: str) -> dict[str, Any]:  # noqa: ARG002 - swarms need it
         """Return the engine client's options for a home volume."""

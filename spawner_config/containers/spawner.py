@@ -69,6 +69,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     shared = {
         "networks": networks,
         "shared_volumes": SharedVolumes(connect(), deployment.shares, name=deployment.name),
+        "home_sizes": deployment.home_size,
         "pulls": ImagePulls(connect),
         "gpu_pool": configure_gpus(c, profile_set, os.environ),
     }

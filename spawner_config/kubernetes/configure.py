@@ -23,6 +23,7 @@ from spawner_config.profiles.options import OptionsHook
 from spawner_config.publishing.configure import configure_publishing
 from spawner_config.publishing.pods import ClaimStore
 from spawner_config.publishing.settings import Publishers
+from spawner_config.quotas.sizes import CLAIM_BYTES, quantity
 from spawner_config.roles import is_endpoint, is_worker
 from spawner_config.snapshots.configure import configure_snapshots
 from spawner_config.snapshots.settings import PORT as SNAPSHOTS_PORT
@@ -157,7 +158,7 @@ def configure_pods(c: Any, deployment: KubernetesSettings) -> None:
     pods.storage_pvc_ensure = True
     pods.delete_pvc = False
     pods.pvc_name_template = f"{deployment.name}-home-{{username}}"
-    pods.storage_capacity = deployment.home_size
+    pods.storage_capacity = quantity(deployment.home_size.all or CLAIM_BYTES)
     pods.storage_access_modes = [deployment.home_access]
     if deployment.home_class:
         pods.storage_class = deployment.home_class
@@ -182,6 +183,8 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
         deployment.shares, spawner, profile, shared_memory=needs.shared_memory, hub=deployment.name, home=HOME
     )
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
+    # The hub creates a claim once. A claim that exists keeps its size.
+    spawner.storage_capacity = quantity(deployment.home_size.of_spawner(spawner) or CLAIM_BYTES)
     spawner.environment = {**spawner.environment, **deployment.shares.variables_of(profile.data)}
     spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(deployment, waits=spawner.wait_for_gpus)
     own = {HUB_LABEL: deployment.name, USER_LABEL: safe_slug(spawner.user.name)}

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from spawner_config.deployment import ServerSettings
 from spawner_config.models import Switch, Whole
+from spawner_config.quotas.sizes import CLAIM_BYTES, WANTED, ClaimSizes, HomeSizes
 from spawner_config.settings import SettingsError
 from spawner_config.shares import items
 
@@ -76,7 +77,7 @@ class KubernetesSettings(ServerSettings):
     )
     pull_secrets: Names = Field((), description="names of Secrets, separated by commas")
     pod_labels: Labels = Field({}, description=LABELS_WANTED)
-    home_size: str = Field("10Gi", pattern=SIZE, description=SIZE_WANTED)
+    home_size: ClaimSizes = Field(HomeSizes(all=CLAIM_BYTES), description=WANTED)
     home_class: str | None = None
     home_access: Literal["ReadWriteMany", "ReadWriteOnce"] = Field(
         "ReadWriteMany",

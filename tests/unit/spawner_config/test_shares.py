@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from hub.engine_filter.rules import Rules
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
@@ -23,10 +23,18 @@ class FakeEngine:
         self.containers: list[Any] = []
         self.removed: list[str] = []
         self.labels: dict[str, dict[str, str] | None] = {}
+        self.asked: list[dict[str, str]] = []
+        self.refusal = ""
 
-    def create_volume(self, name: str, *, labels: dict[str, str]) -> dict[str, Any]:
+    def create_volume(
+        self, name: str, *, labels: dict[str, str], driver_opts: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         """Create a volume, or return the existing volume with this name, as an engine does."""
         if name not in self.volumes:
+            if driver_opts:
+                self.asked.append(driver_opts)
+                if self.refusal:
+                    raise APIError("refused", explanation=self.refusal)
             self.volumes.add(name)
             self.labels[name] = labels
         return {"Name": name, "Labels": self.labels.get(name)}
@@ -53,6 +61,36 @@ HOME = "farandole-home-ada-example-org-1234abcd"
 
 def claim(engine: FakeEngine, user: str) -> None:
     asyncio.run(SharedVolumes(engine, SHARES, name="farandole").claim_homes([HOME], user))  # type: ignore[arg-type]
+
+
+def claim_with_size(engine: FakeEngine, *homes: str) -> None:
+    shared = SharedVolumes(engine, SHARES, name="farandole")  # type: ignore[arg-type]
+    for home in homes:
+        asyncio.run(shared.claim_homes([home], "ada", size=2**30))
+
+
+def test_a_new_home_has_a_quota_and_an_existing_one_keeps_what_it_has() -> None:
+    engine = FakeEngine("old")
+    claim_with_size(engine, "old", "new")
+    assert engine.asked == [{"size": "1073741824"}]
+    claim(FakeEngine(), "ada")
+
+
+def test_an_engine_without_quotas_is_asked_once_and_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    engine = FakeEngine()
+    engine.refusal = "quota size requested but no quota support"
+    claim_with_size(engine, "first", "second")
+    assert engine.volumes == {"first", "second"}
+    assert len(engine.asked) == 1
+    [line] = [line for line in caplog.messages if "quota" in line]
+    assert "has no project quotas (quota size requested but no quota support). Homes are measured" in line
+
+
+def test_another_refusal_of_the_engine_is_an_error() -> None:
+    engine = FakeEngine()
+    engine.refusal = "no space left on device"
+    with pytest.raises(APIError):
+        claim_with_size(engine, "first")
 
 
 def ensure(engine: FakeEngine, user: str, groups: set[str]) -> None:

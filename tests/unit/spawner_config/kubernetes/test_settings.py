@@ -14,7 +14,7 @@ def test_one_setting_is_enough() -> None:
     ours = KubernetesSettings.from_environment(NEEDED)
     assert (ours.name, ours.memory, ours.place_seconds, ours.https) == ("farandole", "4G", 120, False)
     assert ours.gpu_image == "farandole-notebook:1"
-    assert (ours.home_size, ours.home_class, ours.home_access) == ("10Gi", None, "ReadWriteMany")
+    assert (ours.home_size.all, ours.home_class, ours.home_access) == (10 * 2**30, None, "ReadWriteMany")
 
 
 def test_all_settings_are_read() -> None:
@@ -42,7 +42,7 @@ def test_all_settings_are_read() -> None:
         "amd.com/gpu",
         "gpu",
     )
-    assert (ours.home_size, ours.home_class, ours.home_access) == ("512Mi", "nfs", "ReadWriteOnce")
+    assert (ours.home_size.all, ours.home_class, ours.home_access) == (2**29, "nfs", "ReadWriteOnce")
     assert (ours.place_seconds, ours.https, ours.shares.data[0].volume) == (600, True, "imagenet")
 
 

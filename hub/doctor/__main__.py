@@ -22,6 +22,7 @@ from hub.doctor.gpus import check_gpus
 from hub.doctor.machine import check_clock, check_disk, check_memory, check_state
 from hub.doctor.network import check_ipv6, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
+from hub.doctor.quotas import check_homes
 from hub.doctor.software import check_compose, check_engine, check_images, check_swarm
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _with_engine(deployment: Deployment, engine: Engine, version: dict[str, Any]
     yield from check_images(deployment, engine)
     yield check_disk(deployment, engine, info)
     yield check_state(deployment, engine, info)
+    yield check_homes(deployment, info)
     yield check_memory(info)
     yield check_gpus(deployment, info)
     yield from check_ports(deployment, engine)

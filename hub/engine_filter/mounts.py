@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hub.engine_filter.rules import Rules
 
 VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
+QUOTA = re.compile(r"[1-9][0-9]{0,18}")
 INSIDE = re.compile(r"/[^:\0]*")
 
 
@@ -90,7 +91,9 @@ def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_driver_options(rules: Rules, where: str, volume: str, options: dict[str, str]) -> None:
-    """Refuse driver options, except those that store the volume in a folder of FARANDOLE_SWARM_HOMES."""
+    """Refuse driver options, except a quota, and those that store the volume in a folder of FARANDOLE_SWARM_HOMES."""
+    if options.keys() == {"size"} and QUOTA.fullmatch(options["size"]):
+        return
     ours = rules.homes.options(volume, rules.name) if rules.homes and volume.startswith(rules.prefix) else {}
     if options != ours:
         raise RefusedError(

@@ -26,6 +26,7 @@ from hub.doctor.gpus import judge_gpus, parse_list
 from hub.doctor.machine import check_memory, check_state, judge_clock, judge_disk, judge_state
 from hub.doctor.network import Route, check_ipv6, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
+from hub.doctor.quotas import check_homes, judge_homes
 from hub.doctor.software import check_engine, check_images, check_swarm, judge_compose
 from images.doctor import write_doctor
 from spawner_config.settings import ROOT
@@ -525,6 +526,45 @@ def test_a_database_elsewhere_needs_no_disk_here(tmp_path: Path) -> None:
 
 def test_a_disk_that_cannot_be_examined_asks_for_root() -> None:
     assert judge_state("/var/lib/docker", None, "the volume farandole-state", None).remedy == "Run this as root."
+
+
+# --- homes ---
+
+MOUNTS = """\
+25 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw,errors=remount-ro
+30 25 0:6 / /proc rw,nosuid shared:3 - proc proc rw
+41 25 254:17 / /var/lib/docker rw,relatime shared:9 - xfs /dev/vdb rw,attr2,inode64,{quotas}
+42 41 0:50 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/a
+"""
+
+
+def test_an_engine_whose_disk_has_project_quotas_enforces_the_size_of_homes() -> None:
+    for quotas in ("prjquota", "pquota"):
+        found = judge_homes("10G", "/var/lib/docker", MOUNTS.format(quotas=quotas))
+        assert (found.level, found.found) == (
+            Level.OK,
+            "10G; the engine enforces it for new homes, because /var/lib/docker has project quotas",
+        )
+
+
+@pytest.mark.parametrize(
+    ("folder", "quotas", "kind"),
+    [("/var/lib/docker", "noquota", "xfs"), ("/var/lib/docker-2", "prjquota", "ext4"), ("relative", "prjquota", "an un")],
+)
+def test_an_engine_without_project_quotas_is_a_warning_with_a_remedy(folder: str, quotas: str, kind: str) -> None:
+    found = judge_homes("10G", folder, MOUNTS.format(quotas=quotas))
+    assert found.level is Level.WARNING
+    assert f"{folder} is on {kind}" in found.found
+    assert "pquota" in found.remedy
+    assert "FARANDOLE_STATE_FOLDER" in found.remedy
+
+
+def test_homes_without_a_limit_or_on_a_swarm_need_no_quotas(tmp_path: Path) -> None:
+    assert check_homes(deployment(tmp_path), {}).found.startswith("no limit on their size; FARANDOLE_HOME_SIZE")
+    swarm = deployment(tmp_path, FARANDOLE_HOME_SIZE="10G", FARANDOLE_DEPLOYMENT="swarm")
+    assert check_homes(swarm, {}).level is Level.OK
+    here = deployment(tmp_path, FARANDOLE_HOME_SIZE="10G")
+    assert check_homes(here, {"DockerRootDir": str(tmp_path)}).found.startswith("10G")
 
 
 # --- firewall ---

@@ -530,6 +530,9 @@ async def test_volumes_are_ours_and_never_a_folder_of_the_host(client: Client, e
         {"Name": "foreign"},
         {"Name": "farandole-x", "Driver": "evil"},
         {"Name": "farandole-2-home-ann"},
+        {"Name": "foreign", "DriverOpts": {"size": "1073741824"}},
+        {"Name": "farandole-x", "DriverOpts": {"size": "1g,device=/"}},
+        {"Name": "farandole-x", "DriverOpts": {"size": "1073741824", **options}},
         {},
     ):
         async with client.post("/volumes/create", json=refused) as answer:
@@ -537,6 +540,10 @@ async def test_volumes_are_ours_and_never_a_folder_of_the_host(client: Client, e
     async with client.post("/volumes/create", json={"Name": "farandole-home-bo", "DriverOpts": None}) as answer:
         assert answer.status == 200
     assert engine.last[2] == {"Name": "farandole-home-bo", "Driver": "local", "Labels": OURS}
+    quota = {"Name": "farandole-home-bo", "DriverOpts": {"size": "1073741824"}}
+    async with client.post("/volumes/create", json=quota) as answer:
+        assert answer.status == 200
+    assert engine.last[2] == {**quota, "Driver": "local", "Labels": OURS}
 
 
 async def test_a_pull_is_streamed_and_has_the_login(client: Client, engine: FakeEngine) -> None:

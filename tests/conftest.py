@@ -19,7 +19,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.failures import attach
-from tests.hub import METRICS_TOKEN, RunningHub, run_hub
+from tests.full_homes import SIZE
+from tests.hub import LIMITED_USER, METRICS_TOKEN, RunningHub, run_hub
 from tests.variables import VARIABLES
 
 if TYPE_CHECKING:
@@ -75,8 +76,11 @@ def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
 
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """Run a hub with the repository's profiles."""
-    with run_hub(tmp_path_factory.mktemp("hub")) as running:
+    """Run a hub with the repository's profiles, on which the home of `LIMITED_USER` has a limit."""
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FARANDOLE_HOME_SIZE", f"{LIMITED_USER}: {SIZE}")
+            running = stack.enter_context(run_hub(tmp_path_factory.mktemp("hub")))
         yield running
 
 

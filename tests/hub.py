@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PROFILES = ROOT / "hub" / "profiles.toml"
 START_DEADLINE = 120.0
+LIMITED_USER = "quinn"
+"""The user whose home has a limited size on the hub that most tests share."""
 METRICS_TOKEN = "0123456789abcdef" * 4
 """The token with which tests read the metrics of the hub that has operators."""
 

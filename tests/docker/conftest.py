@@ -25,6 +25,8 @@ from tests.docker.engines.swarm import REGISTRY
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, running
 from tests.failures import attach
+from tests.full_homes import SIZE
+from tests.hub import LIMITED_USER
 from tests.models import save_sum
 from tests.variables import with_variables
 
@@ -116,6 +118,7 @@ def stack(
         "COMPOSE_PROFILES": "streams",
         "FARANDOLE_STREAMS_SECRET": secrets.token_hex(32),
         "FARANDOLE_SNAPSHOTS_MIRROR": MIRROR,
+        "FARANDOLE_HOME_SIZE": f"{LIMITED_USER}: {SIZE}",
     }
     with running(tmp_path_factory.mktemp("stack"), subnets="10.214.0.0/20", **settings) as stack:
         give_profiles(stack, f"{limited_profiles()}\n{PROFILES.read_text()}")
@@ -161,7 +164,7 @@ def gpu_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondEngin
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: Any = yield
-    stacks = dict.fromkeys(("stack", "closed_stack", "gpu_stack", "swarm_stack"), "containers")
+    stacks = dict.fromkeys(("stack", "closed_stack", "gpu_stack", "swarm_stack", "quota_stack"), "containers")
     for name, title in {**stacks, "gpu_engine": "engine with GPUs"}.items():
         found = getattr(item, "funcargs", {}).get(name)
         if report.failed and found is not None:

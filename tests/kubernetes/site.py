@@ -16,6 +16,8 @@ from tests.clients.hosts import forward
 from tests.docker.ports import HTTP, quiet_port
 from tests.docker.remote_hub import ADMIN, RemoteHub
 from tests.docker.stack import fill_in
+from tests.full_homes import SIZE
+from tests.hub import LIMITED_USER
 from tests.variables import with_variables
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class Site(RemoteHub):
             "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
             "FARANDOLE_SHARED_VOLUMES": f"{DATA_SET}:/data/{DATA_SET}",
             "FARANDOLE_DATA_PUBLISHERS": "ada",
+            "FARANDOLE_HOME_SIZE": f"10Gi, {LIMITED_USER}: {SIZE}i",
         }
         template = (self.folder / "settings.env.example").read_text()
         (self.folder / "settings.env").write_text(fill_in(template, settings))

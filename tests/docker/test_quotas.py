@@ -1,0 +1,120 @@
+"""Users who fill their homes on hubs in containers, whose engine enforces the size of homes or does not."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import wait_until
+from images.names import HUB, NOTEBOOK, version
+from tests.docker.engines import second
+from tests.docker.engines.debian import install, run
+from tests.docker.stack import Stack, running
+from tests.full_homes import CELL_SECONDS, LIMIT, MIB, SIZE, FullHome
+from tests.hub import LIMITED_USER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.release
+ENGINE = "farandole-q"
+DISK, MOUNT = second.STATE / f"{ENGINE}.img", second.STATE / f"{ENGINE}-disk"
+DISK_BYTES = 24 * 2**30
+SECONDS = 120.0
+
+
+@contextmanager
+def xfs_disk() -> Iterator[Path]:
+    """Mount a new XFS file system with project quotas from a sparse file, and remove both at the end."""
+    install({"mkfs.xfs": "xfsprogs"})
+    remove_disk()
+    with DISK.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    try:
+        run("mkfs.xfs", "-q", str(DISK))
+        MOUNT.mkdir()
+        run("mount", "-o", "loop,pquota", str(DISK), str(MOUNT))
+        yield MOUNT
+    finally:
+        remove_disk()
+
+
+def remove_disk() -> None:
+    """Remove the disk, also one that a killed session has left."""
+    if MOUNT.is_mount():
+        run("umount", str(MOUNT))
+    if MOUNT.exists():
+        MOUNT.rmdir()
+    DISK.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def quota_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Run a hub on a second engine whose volumes are on a disk with project quotas."""
+    with xfs_disk() as disk:
+        engine = second.SecondEngine(
+            name=ENGINE,
+            cable=IPv4Network("10.217.255.0/30"),
+            containers=IPv4Network("10.217.0.0/24"),
+            settings={"data-root": str(disk / "data")},
+        )
+        with second.running(engine):
+            engine.copy(HUB.tag(version()), NOTEBOOK.tag(version()))
+            folder = tmp_path_factory.mktemp("quotas")
+            with running(folder, subnets="10.217.128.0/20", engine=engine, FARANDOLE_HOME_SIZE=SIZE) as stack:
+                yield stack
+
+
+def test_a_home_without_a_quota_is_measured(stack: Stack) -> None:
+    with stack.kernel(LIMITED_USER, "small") as kernel:
+        home = FullHome(kernel, enforced=False, profile="small")
+        home.check_before()
+        home.check_warning()
+        home.check_full()
+        with stack.kernel("grace", "small") as other:
+            assert "2" in other.execute("print(1 + 1)", deadline=CELL_SECONDS)
+        home.check_after()
+    assert "MiB of 200 MiB used" in stack.browser(LIMITED_USER).spawn_page()
+    assert "The engine's disk has no project quotas" in stack.compose("logs", "hub").stdout
+
+
+def test_the_engine_enforces_a_quota(quota_stack: Stack) -> None:
+    with quota_stack.kernel("ada") as kernel:
+        volume = f"{quota_stack.name}-home-ada"
+        assert f'"size": "{LIMIT}"' in quota_stack.docker("volume", "inspect", volume)
+        home = FullHome(kernel, enforced=True)
+        home.check_before()
+        home.check_warning()
+        home.check_full()
+        with quota_stack.kernel("grace") as other:
+            assert "2" in other.execute("print(1 + 1)", deadline=CELL_SECONDS)
+        home.check_after()
+    assert "project quotas" not in quota_stack.compose("logs", "hub").stdout
+
+
+def test_a_hub_on_a_full_disk_lets_users_log_in(quota_stack: Stack) -> None:
+    """Fill the disk of the hub's state, as users without quotas could: the reserve of the database is enough."""
+    filler = MOUNT / "filler"
+    found = os.statvfs(MOUNT)
+    try:
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - MIB)
+            file.seek(0, os.SEEK_END)
+            with pytest.raises(OSError, match="No space left on device"):
+                while True:
+                    file.write(bytes(4096))
+                    file.flush()
+        for number in range(20):
+            quota_stack.sign_up(f"user-{number}")
+            assert quota_stack.browser(f"user-{number}").make_token()
+    finally:
+        filler.unlink(missing_ok=True)
+    wait_until(lambda: quota_stack.browser("user-0").spawn_page() != "", SECONDS)
+    with quota_stack.kernel("grace") as kernel:
+        assert "2" in kernel.execute("print(1 + 1)", deadline=CELL_SECONDS)
+

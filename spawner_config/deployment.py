@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from spawner_config.settings import Settings
 
 HOME = "/home/user"
+RUNTIME = {"JUPYTER_RUNTIME_DIR": "/tmp/jupyter-runtime"}
+"""Jupyter's runtime files are not in the home, so that users whose home is full can still open a kernel."""
 HUB_PORT = 8081
 PROXY_PORT = 8000
 ANSWER_SECONDS = 120

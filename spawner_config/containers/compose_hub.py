@@ -11,7 +11,7 @@ from farandole.datasets.versions.publish import AT_HUB
 from spawner_config.access.transport import check_transport
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
-from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
+from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, RUNTIME, Front, configure_proxied_hub
 from spawner_config.form import options_form
 from spawner_config.operators.configure import PORT as OPERATORS_PORT
 from spawner_config.operators.configure import configure_operators
@@ -160,7 +160,7 @@ def configure_servers(
     c.Spawner.apply_user_options = OptionsHook(
         profile_set,
         python="python",
-        environment={"FARANDOLE_HUB_URL": f"http://proxy:{PROXY_PORT}", **deployment.serving_images},
+        environment={"FARANDOLE_HUB_URL": f"http://proxy:{PROXY_PORT}", **RUNTIME, **deployment.serving_images},
         args=[],
         model_images=deployment.model_images,
         finish=set_profile,

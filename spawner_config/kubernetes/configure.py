@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.datasets.versions.publish import AT_HUB
 from jupyterhub.slugs import safe_slug
 
-from spawner_config.deployment import HOME, Front, configure_proxied_hub
+from spawner_config.deployment import HOME, RUNTIME, Front, configure_proxied_hub
 from spawner_config.form import options_form
 from spawner_config.kubernetes.pod_volumes import VolumePlan
 from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
@@ -119,6 +119,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
         environment={
             "FARANDOLE_HUB_URL": proxy,
             "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True)),
+            **RUNTIME,
             **deployment.serving_images,
         },
         args=[],

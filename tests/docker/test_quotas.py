@@ -27,6 +27,16 @@ DISK, MOUNT = second.STATE / f"{ENGINE}.img", second.STATE / f"{ENGINE}-disk"
 DISK_BYTES = 24 * 2**30
 SECONDS = 120.0
 
+FILL_UP = """
+import os
+with open(os.path.expanduser("~/big.bin"), "ab", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes({size}))
+    except OSError as exc:
+        print(exc)
+"""
+
 
 @contextmanager
 def xfs_disk() -> Iterator[Path]:
@@ -79,7 +89,9 @@ def test_a_home_without_a_quota_is_measured(stack: Stack) -> None:
         with stack.kernel("grace", "small") as other:
             assert "2" in other.execute("print(1 + 1)", deadline=CELL_SECONDS)
         home.check_after()
-    assert "MiB of 200 MiB used" in stack.browser(LIMITED_USER).spawn_page()
+    browser = stack.browser(LIMITED_USER)
+    browser.stop_notebook()
+    assert "MiB of 200 MiB used" in browser.spawn_page()
     assert "The engine's disk has no project quotas" in stack.compose("logs", "hub").stdout
 
 
@@ -95,6 +107,16 @@ def test_the_engine_enforces_a_quota(quota_stack: Stack) -> None:
             assert "2" in other.execute("print(1 + 1)", deadline=CELL_SECONDS)
         home.check_after()
     assert "project quotas" not in quota_stack.compose("logs", "hub").stdout
+
+
+def test_a_user_whose_home_is_full_can_open_it_and_delete_files(quota_stack: Stack) -> None:
+    with quota_stack.kernel("emmy") as kernel:
+        for size in (1 << 20, 1 << 12, 1):
+            kernel.execute(FILL_UP.format(size=size), deadline=CELL_SECONDS)
+    quota_stack.browser("emmy").stop_notebook()
+    with quota_stack.kernel("emmy", path="other.ipynb") as kernel:
+        kernel.execute("import os; os.unlink(os.path.expanduser('~/big.bin'))", deadline=CELL_SECONDS)
+        assert "written" in kernel.execute("open('new', 'w').write('x'); print('written')", deadline=CELL_SECONDS)
 
 
 def test_a_hub_on_a_full_disk_lets_users_log_in(quota_stack: Stack) -> None:

@@ -26,6 +26,6 @@ def test_a_user_fills_a_home_whose_class_does_not_enforce_its_size(site: Site) -
         with site.kernel("grace") as other:
             assert "2" in other.execute("print(1 + 1)", deadline=CELL_SECONDS)
         home.check_after()
-    assert "MiB of 200 MiB used" in site.browser(LIMITED_USER).spawn_page()
     for user in (LIMITED_USER, "grace"):
         site.browser(user).stop_notebook()
+    assert "MiB of 200 MiB used" in site.browser(LIMITED_USER).spawn_page()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, InstanceOf
 
@@ -37,10 +37,9 @@ class HomeSizes:
             return self.users[user]
         return max((size for group, size in self.groups.items() if group in groups), default=self.all)
 
-    def of_spawner(self, spawner: object) -> int | None:
+    def of_spawner(self, spawner: Any) -> int | None:
         """Return the size of the home of a spawner's user."""
-        user = spawner.user  # type: ignore[attr-defined]
-        return self.of(user.name, {group.name for group in user.groups})
+        return self.of(spawner.user.name, {group.name for group in spawner.user.groups})
 
     def __bool__(self) -> bool:
         """Whether any home has a limit."""

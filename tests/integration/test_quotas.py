@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.hub import RunningHub
 
-OTHER = "grace"
+OTHER = "walter"
 SECONDS = 60.0
 
 

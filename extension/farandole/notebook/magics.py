@@ -267,7 +267,7 @@ class FarandoleMagics(Magics):
         return self.cluster
 
     def _status(self, options: argparse.Namespace) -> Any:
-        """Show the workers, the ranks and the use of GPUs."""
+        """Show the workers, the ranks, and the use of GPUs and of the home."""
         return self._named(options).status()
 
     def _check(self, options: argparse.Namespace) -> Any:

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from http.client import HTTPException
 from logging import Logger
 from pathlib import Path
@@ -25,14 +26,18 @@ REST = 50.0
 REPORT_SECONDS = 10.0
 
 
-def watch_home(log: Logger, environ: Mapping[str, str] = os.environ, *, first_seconds: float = 0.0) -> None:
+def watch_home(
+    log: Logger, environ: Mapping[str, str] = os.environ, *, first_seconds: float = 0.0, reports: bool = True
+) -> None:
     """Measure the home until this process ends, if the hub sets a limit.
 
-    The first measurement begins within ``first_seconds``, so that the workers of a cluster do not all make it.
+    - The first measurement begins within ``first_seconds``, so that the workers of a cluster do not all make it.
+    - ``reports`` is false for workers: the hub needs the use from one server of the user only.
     """
     limit = limit_of(environ)
     if limit is not None:
-        watch = HomeWatch(Path.home(), limit, log, report=lambda use: report_to_hub(use, environ))
+        report = partial(report_to_hub, environ=environ) if reports else _ignore
+        watch = HomeWatch(Path.home(), limit, log, report=report)
         arguments = (random.uniform(0.0, first_seconds),)
         Thread(target=watch.run, args=arguments, name="farandole-home", daemon=True).start()
 
@@ -74,6 +79,10 @@ class HomeWatch:
         if use.is_nearly_full:
             self._log.warning("%s", use.warning)
         self._report(use)
+
+
+def _ignore(_use: HomeUse) -> None:
+    return None
 
 
 def _rest(last: Measurement) -> float:

@@ -33,7 +33,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     limit_bodies(serverapp)
     remove_stale_copies()
     # The user's notebook server usually measures the home. Workers of a laptop's driver have to do it themselves.
-    watch_home(serverapp.log, first_seconds=FIRST_HOME_SECONDS)
+    watch_home(serverapp.log, first_seconds=FIRST_HOME_SECONDS, reports=False)
     # The hub stops local processes with SIGINT. Jupyter Server's own handler asks for confirmation in a terminal. If
     # there is no terminal, the handler exits immediately without stopping the kernels.
     signal.signal(signal.SIGINT, serverapp._signal_stop)

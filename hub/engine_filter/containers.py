@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hub.engine_filter.body import flag, nested, number, objects, one_of, rebuild, text, texts, texts_by_name
-from hub.engine_filter.mounts import VOLUME_NAME, binds, mounts, owned, paths
+from hub.engine_filter.mounts import VOLUME_NAME, binds, mounts, owned, paths, size
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import ROLE_LABEL, SERVICE, is_service
 from spawner_config.publishing.command import HOME, is_publish_command, is_volume_of_version
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 # are refused by the engine itself.
 ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
 DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
-SIZE = re.compile(r"[1-9][0-9]{0,11}[kmgt]?b?", re.IGNORECASE)
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = "void"
 GPU_RESOURCES = "DOCKER_RESOURCE_"
@@ -34,13 +33,6 @@ def user(where: str, value: Any) -> str:
     """Check that the value is empty, or a numeric user id other than 0 with an optional group id."""
     if text(where, value) and not ORDINARY_USER.fullmatch(value):
         raise RefusedError(f"{where} may not be {value!r}: it must be a user id other than 0.")
-    return str(value)
-
-
-def size(where: str, value: Any) -> str:
-    """Check that the value is a disk size, such as 20G."""
-    if not SIZE.fullmatch(text(where, value)):
-        raise RefusedError(f"{where} may not be {value!r}: it must be a size such as '20G'.")
     return str(value)
 
 

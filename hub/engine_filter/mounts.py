@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hub.engine_filter.rules import Rules
 
 VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
-QUOTA = re.compile(r"[1-9][0-9]{0,18}")
+SIZE = re.compile(r"[1-9][0-9]{0,15}[kmgt]?b?", re.IGNORECASE)
 INSIDE = re.compile(r"/[^:\0]*")
 
 
@@ -21,6 +21,13 @@ def volume_name(where: str, value: Any) -> str:
     """Check that the value is the name of a volume and not a path of the host."""
     if not VOLUME_NAME.fullmatch(text(where, value)):
         raise RefusedError(f"{where} may not be {value!r}: only named volumes are admitted, not paths of the host.")
+    return str(value)
+
+
+def size(where: str, value: Any) -> str:
+    """Check that the value is a disk size, such as 20G."""
+    if not SIZE.fullmatch(text(where, value)):
+        raise RefusedError(f"{where} may not be {value!r}: it must be a size such as '20G'.")
     return str(value)
 
 
@@ -92,7 +99,8 @@ def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
 
 def check_driver_options(rules: Rules, where: str, volume: str, options: dict[str, str]) -> None:
     """Refuse driver options, except a quota, and those that store the volume in a folder of FARANDOLE_SWARM_HOMES."""
-    if options.keys() == {"size"} and QUOTA.fullmatch(options["size"]):
+    if options.keys() == {"size"}:
+        size(f"{where}.size", options["size"])
         return
     ours = rules.homes.options(volume, rules.name) if rules.homes and volume.startswith(rules.prefix) else {}
     if options != ours:

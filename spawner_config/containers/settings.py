@@ -17,7 +17,7 @@ from spawner_config.containers.addresses import (
     AddressRange,
 )
 from spawner_config.deployment import ServerSettings
-from spawner_config.models import Switch, Whole
+from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Switch, Whole
 from spawner_config.quotas.sizes import WANTED, HomeSizes, Sizes
 
 
@@ -26,11 +26,16 @@ def _read_range(text: str) -> AddressRange:
 
 
 class DockerSettings(ServerSettings):
-    """The settings of a hub with containers; ``mtu`` is in bytes."""
+    """The settings of a hub with containers.
+
+    - ``mtu`` is in bytes.
+    - ``scratch`` is how much a container may write outside of its volumes, or empty for no limit.
+    """
 
     addresses: Annotated[InstanceOf[AddressRange], BeforeValidator(_read_range)] = Field(
         AddressRange(whole=IPv4Network(SUBNETS)), alias="FARANDOLE_SUBNETS", description=SUBNETS_WANTED
     )
     internet: Switch = Field(True, description="yes or no")
     mtu: Whole = Field(MTU, ge=SMALLEST_MTU, le=LARGEST_MTU, description=MTU_WANTED)
+    scratch: str = Field("", pattern=MEMORY, description=MEMORY_EXAMPLE)
     home_size: Sizes = Field(HomeSizes(), description=WANTED)

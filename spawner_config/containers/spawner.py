@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
 
@@ -12,6 +12,7 @@ from spawner_config.containers.compose_hub import configure_hub, configure_serve
 from spawner_config.containers.images import ImagePulls
 from spawner_config.containers.network_spawner import NetworkedSpawner
 from spawner_config.containers.networks import UserNetworks
+from spawner_config.containers.scratch import ScratchLimit
 from spawner_config.containers.settings import DockerSettings
 from spawner_config.containers.shared_volumes import SharedVolumes
 from spawner_config.gpus.spawner import GpuSpawner, configure_gpus
@@ -31,9 +32,18 @@ SHARED_MEMORY = "1g"
 class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
     """Runs each server in a container, in its user's network and with a volume as the user's home."""
 
+    scratch: ClassVar[ScratchLimit] = ScratchLimit("")
+
     async def create_object(self) -> Any:
         """Create the container after creating its volumes."""
         await self.ensure_volumes()
+        self.extra_host_config = self.scratch.add_to(self.extra_host_config)
+        try:
+            return await super().create_object()
+        except docker.errors.APIError as exc:
+            if not self.scratch.drop_if_unsupported(exc):
+                raise
+        self.extra_host_config = self.scratch.add_to(self.extra_host_config)
         return await super().create_object()
 
     async def remove_object(self) -> None:
@@ -70,6 +80,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         "networks": networks,
         "shared_volumes": SharedVolumes(connect(), deployment.shares, name=deployment.name),
         "home_sizes": deployment.home_size,
+        "scratch": ScratchLimit(deployment.scratch),
         "pulls": ImagePulls(connect),
         "gpu_pool": configure_gpus(c, profile_set, os.environ),
     }

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.release
 ENGINE = "farandole-q"
 DISK, MOUNT = second.STATE / f"{ENGINE}.img", second.STATE / f"{ENGINE}-disk"
 DISK_BYTES = 24 * 2**30
+LIMITS = {"FARANDOLE_HOME_SIZE": SIZE, "FARANDOLE_SCRATCH": "100M"}
 SECONDS = 120.0
 
 FILL_UP = """
@@ -76,7 +77,7 @@ def quota_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         with second.running(engine):
             engine.copy(HUB.tag(version()), NOTEBOOK.tag(version()))
             folder = tmp_path_factory.mktemp("quotas")
-            with running(folder, subnets="10.217.128.0/20", engine=engine, FARANDOLE_HOME_SIZE=SIZE) as stack:
+            with running(folder, subnets="10.217.128.0/20", engine=engine, **LIMITS) as stack:
                 yield stack
 
 
@@ -107,6 +108,16 @@ def test_the_engine_enforces_a_quota(quota_stack: Stack) -> None:
             assert "2" in other.execute("print(1 + 1)", deadline=CELL_SECONDS)
         home.check_after()
     assert "project quotas" not in quota_stack.compose("logs", "hub").stdout
+
+
+def test_the_engine_limits_what_a_server_writes_elsewhere(quota_stack: Stack) -> None:
+    with quota_stack.kernel("emmy") as kernel:
+        code = FILL_UP.replace("~/big.bin", "/tmp/big.bin").format(size=1 << 20)
+        code += "\nprint(os.path.getsize('/tmp/big.bin') >> 20)\nos.unlink('/tmp/big.bin')"
+        said = kernel.execute(code, deadline=CELL_SECONDS)
+        error, size = said.split("\n")[:2]
+        assert "No space left" in error or "quota" in error
+        assert 50 < int(size) <= 100
 
 
 def test_a_user_whose_home_is_full_can_open_it_and_delete_files(quota_stack: Stack) -> None:

@@ -22,8 +22,8 @@ LIMIT = "FARANDOLE_HOME_LIMIT"
 """The variable with the limit in bytes, which the hub sets in servers of users who have one."""
 RECORD = ".cache/farandole/home.json"
 RECORD_BYTES = 2**16
-"""The largest record that is read. It names at most `MOST_FOLDERS` folders."""
-MOST_FOLDERS = 3
+"""The largest record that is read. It names at most `MOST_PARTS` folders and files."""
+MOST_PARTS = 3
 WARN_SHARE = 0.9
 SAME_SIZE = 1.05
 """Volumes are a little larger than requested on some storage, which allocates whole extents."""
@@ -35,7 +35,7 @@ LEAST_FREE = 2**20
 class Measurement:
     """How many bytes the home took at a ``time``, and how many ``seconds`` the measurement lasted.
 
-    ``largest`` are the folders that take most, with their bytes. Their paths are relative to the home.
+    ``largest`` are the folders and files that take most, with their bytes. Their paths are relative to the home.
     """
 
     used: int
@@ -58,7 +58,7 @@ class Measurement:
             return None
         if not all(type(size) is int for size in largest.values()):
             return None
-        folders = tuple((printable(path), size) for path, size in list(largest.items())[:MOST_FOLDERS])
+        folders = tuple((printable(path), size) for path, size in list(largest.items())[:MOST_PARTS])
         return cls(used=used, time=float(numbers[0] or 0), seconds=float(numbers[1] or 0), largest=folders)
 
 

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from farandole.quotas.home import MOST_FOLDERS, RECORD, Measurement
+from farandole.quotas.home import MOST_PARTS, RECORD, Measurement
 from farandole.runs.writer import write_atomically
 
 DU = ("nice", "-n", "19", "du", "--block-size=1", "--null", "--one-file-system", "--max-depth=3")
 MOST_SECONDS = 3600.0
+BLOCK = 512
+"""The unit of ``st_blocks`` in bytes, see stat(2)."""
 MAIN_SHARE = 0.8
 """A folder inside of a large one is named in its place if it has this share of it."""
 
@@ -30,9 +32,8 @@ def measure(home: Path, *, seconds: float = MOST_SECONDS) -> Measurement:
     """
     begun = time.monotonic()
     sizes = _sizes(home, seconds)
-    found = Measurement(
-        used=sizes.pop(""), time=time.time(), seconds=time.monotonic() - begun, largest=largest_folders(sizes)
-    )
+    used, largest = sizes.pop(""), largest_parts(sizes | _files(home))
+    found = Measurement(used=used, time=time.time(), seconds=time.monotonic() - begun, largest=largest)
     record = {"used": found.used, "time": found.time, "seconds": found.seconds, "largest": dict(found.largest)}
     # A full disk keeps the last record, and file systems without room answer for themselves.
     with suppress(OSError):
@@ -40,12 +41,12 @@ def measure(home: Path, *, seconds: float = MOST_SECONDS) -> Measurement:
     return found
 
 
-def largest_folders(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the folders that take most, given the sizes of folders by their paths. None of them is inside another."""
+def largest_parts(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the paths that take most, given the sizes of all by their paths. None of them is inside another."""
     inside: dict[str, list[str]] = {}
     for path in sizes:
         inside.setdefault(os.path.dirname(path), []).append(path)  # noqa: PTH120 - of 100,000 paths
-    top = sorted(inside.get("", []), key=lambda path: -sizes[path])[:MOST_FOLDERS]
+    top = sorted(inside.get("", []), key=lambda path: -sizes[path])[:MOST_PARTS]
     return tuple((path, sizes[path]) for path in (_main_part(path, sizes, inside) for path in top))
 
 
@@ -78,6 +79,17 @@ def _sizes(home: Path, seconds: float) -> dict[str, int]:
     found = {_relative(path, home): int(size) for size, _, path in lines}
     if "" not in found:
         raise MeasureError(f"the program du ended with code {done.returncode}")
+    return found
+
+
+def _files(home: Path) -> dict[str, int]:
+    """Return the bytes of the files directly in the home. Of other files, only their folders are named."""
+    found = {}
+    with os.scandir(home) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_blocks * BLOCK
     return found
 
 

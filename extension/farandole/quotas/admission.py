@@ -50,5 +50,5 @@ def admitted(use: HomeUse | None) -> str:
     if use is None:
         return ""
     if use.is_full:
-        raise UsageError(use.refusal)
+        raise UsageError(f"the run was not started, because your home is full ({use.text}). {use.advice}")
     return use.warning

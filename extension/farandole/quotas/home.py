@@ -27,6 +27,9 @@ MOST_PARTS = 3
 WARN_SHARE = 0.9
 SAME_SIZE = 1.05
 """Volumes are a little larger than requested on some storage, which allocates whole extents."""
+REMEDY = (
+    "Delete files that you no longer need, such as old runs in the panel, or ask the administrator for a larger home"
+)
 LEAST_FREE = 2**20
 """With fewer free bytes, a home is full: a run could not even write its own files."""
 
@@ -94,29 +97,16 @@ class HomeUse:
     def warning(self) -> str:
         """A sentence for a user whose home is full or nearly full, or an empty string."""
         if self.is_full:
-            return f"Your home is full ({self.text}), so new runs are refused. {self._takes_most}{REMEDY}."
+            return f"Your home is full ({self.text}), so new runs are refused. {self.advice}."
         if self.is_nearly_full:
-            return (
-                f"Your home is nearly full ({self.text}). New runs are refused when it is full. "
-                f"{self._takes_most}{REMEDY}."
-            )
+            return f"Your home is nearly full ({self.text}). New runs are refused when it is full. {self.advice}."
         return ""
 
     @property
-    def refusal(self) -> str:
-        """Why a run is refused if the home is full."""
-        return f"the run was not started, because your home is full ({self.text}). {self._takes_most}{REMEDY}"
-
-    @property
-    def _takes_most(self) -> str:
-        if not self.largest:
-            return ""
-        return f"What takes most: {', '.join(f'~/{path} {size_text(size)}' for path, size in self.largest)}. "
-
-
-REMEDY = (
-    "Delete files that you no longer need, such as old runs in the panel, or ask the administrator for a larger home"
-)
+    def advice(self) -> str:
+        """What takes most, and what to do."""
+        parts = ", ".join(f"~/{path} {size_text(size)}" for path, size in self.largest)
+        return f"What takes most: {parts}. {REMEDY}" if parts else REMEDY
 
 
 def limit_of(environ: Mapping[str, str]) -> int | None:

@@ -39,7 +39,8 @@ def test_a_home_that_was_never_measured_is_measured(tmp_path):
 def test_a_home_that_is_quickly_measured_is_measured_again(tmp_path):
     record(tmp_path, MIB)
     fill(tmp_path, 11 * MIB)
-    with pytest.raises(UsageError, match=r"your home is full \(11 MiB of 10 MiB used, 0 B free\)"):
+    said = r"your home is full \(11 MiB of 10 MiB used, 0 B free\). What takes most: ~/big 11 MiB"
+    with pytest.raises(UsageError, match=said):
         admitted(current_use(TEN, tmp_path))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ from farandole.quotas.measure import MeasureError, measure
 
 QUICK_SECONDS = 1.0
 """A home whose last measurement was quicker is measured at the start of each run."""
-FRESH_SECONDS = 10.0
 WAIT_SECONDS = 60.0
 
 
@@ -23,7 +21,7 @@ def current_use(
 ) -> HomeUse | None:
     """Return the use of the user's home for a run that begins, or None if the hub sets no limit.
 
-    - A home that can be measured quickly is measured again, unless it has just been measured.
+    - A home that can be measured quickly is measured again.
     - A home that seems to be full is always measured again: the user may have deleted files.
     - If this takes longer than ``wait`` seconds, the last measurement counts.
     """
@@ -32,17 +30,12 @@ def current_use(
     if limit is None or known is None:
         return None
     last = Measurement.read(home)
-    if not known.is_full and (is_own_disk(os.statvfs(home), limit) or _is_good_enough(last)):
+    is_slow = last is not None and last.seconds > QUICK_SECONDS
+    if not known.is_full and (is_slow or is_own_disk(os.statvfs(home), limit)):
         return known
     with suppress(MeasureError):
         return use_of(home, limit, measure(home, seconds=wait))
     return known
-
-
-def _is_good_enough(last: Measurement | None) -> bool:
-    if last is None:
-        return False
-    return last.seconds > QUICK_SECONDS or 0 <= time.time() - last.time < FRESH_SECONDS
 
 
 def admitted(use: HomeUse | None) -> str:

@@ -21,7 +21,8 @@ def current_use(
 ) -> HomeUse | None:
     """Return the use of the user's home for a run that begins, or None if the hub sets no limit.
 
-    - A home that can be measured quickly is measured again.
+    - A home that can be measured quickly is measured again. One with a file system of its own is measured only if it is
+      nearly full, to name what takes most.
     - A home that seems to be full is always measured again: the user may have deleted files.
     - If this takes longer than ``wait`` seconds, the last measurement counts.
     """
@@ -31,10 +32,10 @@ def current_use(
         return None
     last = Measurement.read(home)
     is_slow = last is not None and last.seconds > QUICK_SECONDS
-    if not known.is_full and (is_slow or is_own_disk(os.statvfs(home), limit)):
-        return known
-    with suppress(MeasureError):
-        return use_of(home, limit, measure(home, seconds=wait))
+    is_useful = known.is_nearly_full or not is_own_disk(os.statvfs(home), limit)
+    if known.is_full or (is_useful and not is_slow):
+        with suppress(MeasureError):
+            return use_of(home, limit, measure(home, seconds=wait))
     return known
 
 

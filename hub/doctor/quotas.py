@@ -33,8 +33,8 @@ def judge_homes(size: str, folder: str, mounts: str) -> Finding:
         return ok("homes", f"{size}; the engine enforces it for new homes, because {folder} has project quotas")
     return warning(
         "homes",
-        f"{size}, which the engine cannot enforce: {folder} is on {kind} without project quotas. Homes are measured, and "
-        "full ones start no new runs, but a program can still fill the disk.",
+        f"{size}, which the engine cannot enforce: {folder} is on {kind} without project quotas. Homes are measured, "
+        "and full ones start no new runs, but a program can still fill the disk.",
         f"Mount the disk of {folder} as XFS with the option pquota, before users have homes: docs/how-to/quotas.md\n"
         "Or keep the hub's state on another disk: FARANDOLE_STATE_FOLDER.",
     )

@@ -549,7 +549,11 @@ def test_an_engine_whose_disk_has_project_quotas_enforces_the_size_of_homes() ->
 
 @pytest.mark.parametrize(
     ("folder", "quotas", "kind"),
-    [("/var/lib/docker", "noquota", "xfs"), ("/var/lib/docker-2", "prjquota", "ext4"), ("relative", "prjquota", "an un")],
+    [
+        ("/var/lib/docker", "noquota", "xfs"),
+        ("/var/lib/docker-2", "prjquota", "ext4"),
+        ("relative", "prjquota", "an unknown file system"),
+    ],
 )
 def test_an_engine_without_project_quotas_is_a_warning_with_a_remedy(folder: str, quotas: str, kind: str) -> None:
     found = judge_homes("10G", folder, MOUNTS.format(quotas=quotas))

@@ -70,14 +70,16 @@ def test_a_home_is_measured_when_it_is_time_and_reported(tmp_path):
     assert MIB <= reports[0].used < 2 * MIB
 
 
-@pytest.mark.parametrize(("age", "seconds", "again"), [(1000.0, 10.0, False), (1000.0, 30.0, True), (-1000.0, 1.0, False)])
-def test_a_home_that_takes_long_rests_longer(tmp_path, age, seconds, again):
+@pytest.mark.parametrize(
+    ("age", "seconds", "rests"), [(1000.0, 10.0, False), (1000.0, 30.0, True), (-1000.0, 1.0, False)]
+)
+def test_a_home_that_takes_long_rests_longer(tmp_path, age, seconds, rests):
     path = tmp_path / RECORD
     path.parent.mkdir(parents=True)
     found = {"used": 5, "time": time.time() - age, "seconds": seconds, "largest": {}}
     path.write_text(json.dumps(found))
     watch(tmp_path, lambda _: None).measure_if_due()
-    assert (Measurement.read(tmp_path).used == 5) is again
+    assert (Measurement.read(tmp_path).used == 5) is rests
 
 
 def test_a_file_system_of_its_own_is_not_measured(tmp_path):

@@ -85,7 +85,7 @@ def test_the_form_of_notebook_servers_shows_the_use(sizes: None, tmp_path: Path)
         (GIB, 8 * GIB, "<p>Your home: 1.0 GiB of 4.0 GiB used, 3.0 GiB free, 2:00 ago.</p>"),
         # A claim that existed keeps its size.
         (GIB, 2 * GIB, "<p>Your home: 1.0 GiB of 2.0 GiB used, 1.0 GiB free, 2:00 ago.</p>"),
-        (5 * GIB, 4 * GIB, '<p class="alert alert-warning">Your home: 5.0 GiB of 4.0 GiB used, 0 B free, 2:00 ago. New'),
+        (5 * GIB, 4 * GIB, '<p class="alert alert-warning">Your home: 5.0 GiB of 4.0 GiB used, 0 B free, 2:00 ago. '),
     ],
 )
 def test_the_use_is_that_of_the_last_measurement(used: int, limit: int, said: str) -> None:

@@ -116,7 +116,7 @@ def test_the_journal_stays(database: Path) -> None:
     assert database.with_name("hub.sqlite-journal").stat().st_size >= JOURNAL_BYTES
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql+psycopg://farandole:x@postgres/farandole"])
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql+psycopg://farandole:x@postgres/hub"])
 def test_other_databases_have_no_reserve(url: str) -> None:
     reserve_database(url)
 

@@ -134,4 +134,3 @@ class FullHome:
         found = re.search(r"FILLED (\d+) (\w+)", self.cell(FILL.format(name=name, size=size)))
         assert found
         return int(found[1]), None if found[2] == "None" else int(found[2])
-

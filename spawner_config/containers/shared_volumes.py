@@ -49,8 +49,8 @@ class SharedVolumes:
     async def claim_homes(self, homes: Iterable[str], user: str, *, size: int | None = None) -> None:
         """Create the user's home volumes if they do not exist, and check that they belong to the user.
 
-        A new volume gets a quota of ``size`` bytes if the engine's disk has quotas. A volume from an earlier version has
-        no label with its user's name, and is accepted. Raises `ForeignObjectError`.
+        A new volume gets a quota of ``size`` bytes if the engine's disk has quotas. A volume from an earlier version
+        has no label with its user's name, and is accepted. Raises `ForeignObjectError`.
         """
         async with self._lock:
             for home in homes:

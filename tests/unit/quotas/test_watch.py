@@ -29,7 +29,7 @@ def hub(status):
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):  # noqa: N802 - the name of the base class
+        def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             asked.append((self.path, self.headers["Authorization"], self.headers["Content-Type"], json.loads(body)))
             self.send_response(status)

@@ -50,7 +50,7 @@ def on_full_disk(path: Path, rows: int) -> subprocess.CompletedProcess[str]:
 
     size = path.stat().st_size
     command = [sys.executable, "-c", WRITE, f"sqlite:///{path}", str(rows)]
-    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)  # noqa: PLW1509
+    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

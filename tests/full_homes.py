@@ -21,10 +21,13 @@ SIZE = f"{LIMIT // MIB}M"
 CELL_SECONDS = 240.0
 KEPT = b"kept" * 100_000
 FREE = "from farandole.quotas.admission import current_use\nprint('FREE', current_use().free)"
+STATUS = "status = %cluster status\nprint(status)"
 
 START = """
 import hashlib, json, os, pathlib
 from farandole import load_run
+from farandole.runs.store import RunStore
+runs = RunStore()
 home = pathlib.Path.home()
 (home / "data").mkdir(exist_ok=True)
 (home / "kept.bin").write_bytes(b"kept" * 100_000)
@@ -55,8 +58,8 @@ print("FILLED", size, error)
 """
 GO_ON = """
 import time
-before = len(load_run("long").dataframe())
-while len(load_run("long").dataframe()) < before + 5:
+before = len(load_run("long"))
+while len(load_run("long")) < before + 5:
     time.sleep(0.1)
 print("GOES ON")
 """
@@ -64,9 +67,10 @@ END = """
 (home / "go").unlink()
 %runs wait long
 """
-NOTICES = "print('NOTICES', load_run({name!r}).notices)"
+NOTICES = "print('NOTICES', runs.find({name!r}).notices)"
 AFTER = """
-print("LONG", load_run("long").status.value, load_run("long").result > 5)
+long = runs.load(runs.find("long").id)
+print("LONG", long.status.value, long.result > 5)
 print("KEPT", hashlib.sha256((home / "kept.bin").read_bytes()).hexdigest())
 """
 
@@ -91,7 +95,8 @@ class FullHome:
         self.cell(START.format(profile=self._profile))
         self.cell(RUN.format(name="first"))
         assert "NOTICES ()" in self.cell(NOTICES.format(name="first"))
-        assert re.search(r"home: \d+ MiB of (19\d|200) MiB used, 1\d\d MiB free", self.cell("%cluster status"))
+        said = self.cell(STATUS)
+        assert re.search(r"home: \d+ (Ki|Mi)B of (19\d|200) MiB used, (1\d\d|200) MiB free", said), said
 
     def check_warning(self) -> None:
         """Fill the home to more than 90 %: the next run begins with a warning."""
@@ -112,7 +117,7 @@ class FullHome:
         self.cell(END)
         with pytest.raises(CellError, match=r"UsageError: the run was not started, because your home is full.*~/data"):
             self.cell(RUN.format(name="over"))
-        assert "Your home is full" in self.cell("%cluster status")
+        assert "Your home is full" in self.cell(STATUS)
 
     def check_after(self) -> None:
         """Nothing is lost, and after the user has deleted files, runs begin again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from jupyterhub.slugs import safe_slug
 
@@ -30,7 +30,8 @@ class HomeRecord:
         """Return the record that a request contains, or None if the request is invalid."""
         if not isinstance(body, dict):
             return None
-        used, limit = body.get("used"), body.get("limit")
+        used: Any = body.get("used")
+        limit: Any = body.get("limit")
         if not all(type(number) is int and 0 <= number <= LARGEST for number in (used, limit)):
             return None
         return cls(used=used, limit=limit, time=time.time())

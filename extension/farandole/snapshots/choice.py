@@ -6,7 +6,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
 from typing import Any
 
 from farandole.exceptions import UsageError
@@ -19,6 +20,8 @@ FILE = ".config/farandole/snapshots.toml"
 MOST_BYTES = 2**16
 DERIVED = ("~/.cache", "~/.local/share/Trash", "__pycache__", ".ipynb_checkpoints", "node_modules")
 """What is left out by default. An entry without a slash applies in all folders."""
+NAME = re.compile(r"[^/?\[\\]+")
+"""A pattern for names that Python and restic compare in the same way."""
 PARTIAL = ".farandole-restore-"
 """The beginning of the names of folders in which restic restores. They only stay if the process is killed."""
 
@@ -55,15 +58,18 @@ class Choice:
 
 
 def _for_restic(pattern: str, home: str, folders: Mapping[str, str]) -> str:
-    """Return the absolute pattern for restic, in which the names of these folders are literal and their real paths.
+    """Return the pattern for restic, in which the names of these folders are literal and their real paths.
 
-    restic compares other patterns also with the folders above the home, and would leave out all of it.
+    restic compares a pattern that is not absolute also with the folders above the home, and would leave out all of it.
+    A name that none of them has needs no absolute pattern, which takes restic longer to compare.
     """
     for folder, real in folders.items():
         if pattern == folder or pattern.startswith(f"{folder}/"):
             return escaped(real) + pattern.removeprefix(folder)
     if pattern.startswith("~/"):
         return f"{escaped(home)}/{pattern.removeprefix('~/')}"
+    if NAME.fullmatch(pattern) and not any(fnmatchcase(part, pattern) for part in PurePath(home).parts):
+        return pattern
     return pattern if pattern.startswith("/") else f"{escaped(home)}/**/{pattern}"
 
 

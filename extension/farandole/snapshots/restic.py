@@ -73,7 +73,8 @@ class Restic:
                 "`restic` to its image."
             )
         self._command = [*ENDS_WITH_THREAD, *(BACKGROUND if background else ()), program]
-        self._variables = {"GOMAXPROCS": "1"} if background else {}
+        # With fewer garbage collections, restic computes a little less, and needs hardly more memory.
+        self._variables = {"GOGC": "200", **({"GOMAXPROCS": "1"} if background else {})}
         self._repository = connect()
 
     def records(self, *words: str) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from farandole.exceptions import UsageError
-from farandole.snapshots.choice import DERIVED, FILE, read_choice
+from farandole.snapshots.choice import DERIVED, FILE, Choice, read_choice
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_user_chooses(settings, tmp_path):
     choice = settings('runs = false\nexclude = ["scratch", "~/down*"]\ninclude = ["node_modules"]')
     left = [one for one in DERIVED if one != "node_modules"]
     assert choice.left_out() == (*left, f"{tmp_path}/farandole/runs", "scratch", "~/down*")
-    assert choice.patterns(tmp_path)[-3:-1] == [f"{tmp_path}/**/scratch", f"{tmp_path}/down*"]
+    assert choice.patterns(tmp_path)[-3:-1] == ["scratch", f"{tmp_path}/down*"]
     assert settings("checkpoints = true").left_out() == DERIVED
 
 
@@ -62,3 +62,9 @@ def test_a_file_that_is_not_text_is_refused(tmp_path, settings):
     (tmp_path / FILE).write_bytes(b"runs = \xff")
     with pytest.raises(UsageError, match="cannot be read"):
         read_choice(tmp_path)
+
+
+@pytest.mark.parametrize("pattern", ["home", "h*", "node_[m]odules", "raw/*.tmp"])
+def test_a_pattern_that_may_match_a_folder_above_the_home_leaves_out_only_what_is_in_the_home(tmp_path, pattern):
+    home = tmp_path / "home"
+    assert Choice(exclude=(pattern,)).patterns(home)[-2] == f"{home}/**/{pattern}"

@@ -36,7 +36,7 @@ class DataSet:
 
     @property
     def name(self) -> str:
-        """The name of the data set in FARANDOLE_SHARED_VOLUMES and in profiles."""
+        """The name of the data set, as in FARANDOLE_SHARED_VOLUMES and in profiles."""
         return self.version or self.volume
 
 

@@ -48,6 +48,6 @@ def _cipher(derived: bytes, nonce: bytes, content: bytes) -> bytes:
 
 
 def _mac(derived: bytes, nonce: bytes, sealed: bytes) -> bytes:
-    """Return the Poly1305-AES of an encrypted content."""
+    """Return the Poly1305-AES authentication code of a ciphertext."""
     pad = Cipher(algorithms.AES(derived[32:48]), modes.ECB()).encryptor().update(nonce)
     return Poly1305.generate_tag(derived[48:] + pad, sealed)

@@ -57,7 +57,7 @@ def configure_snapshots(c: Any, settings: Settings, *, url: str, bind: str) -> N
 def with_access(scopes_of: Callable[[Any], list[str]]) -> Callable[[Any], list[str]]:
     """Return a function for ``c.Spawner.server_token_scopes`` that adds the access to snapshots for notebook servers.
 
-    Workers and endpoints do not get it: they may run on machines, and run programs, that must not read all of a home.
+    Workers and endpoints do not get it, because their machines and programs may not be trusted with a whole home.
     """
 
     def scopes(spawner: Any) -> list[str]:

@@ -36,7 +36,7 @@ class FileHandler(APIHandler):
     @web.authenticated
     @authorized("read")
     async def get(self, version: str, name: str | None = None) -> None:
-        """Send a file of the version; answer 404 if this server or the version does not have it."""
+        """Respond with a file of the version, or with 404 if the version or the file does not exist."""
         try:
             folder = find(version)
             file = await asyncio.to_thread(open_regular, folder, MANIFEST if name is None else decode(name))

@@ -76,7 +76,7 @@ class Pruner:
             repository.used = await asyncio.to_thread(repository.count)
 
     async def _with_messages(self, repository: Repository) -> list[Snapshot]:
-        """Return the snapshots that restic can read. A file that is none stays, and counts for its user."""
+        """Return the valid snapshots. Other files in the folder are kept, and count toward the user's limit."""
         records = {record["id"]: record for record in await self._store.restic.snapshots(repository.folder)}
         return [
             Snapshot(id=each.id, arrived=each.arrived, has_message=_has_message(records[each.id]))

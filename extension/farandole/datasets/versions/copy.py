@@ -30,9 +30,9 @@ class Copied:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _File:
-    """A file that was copied. ``state`` is a hash of the source's metadata when it was opened.
+    """A copied file. ``state`` is a hash of the source's metadata when it was opened.
 
-    Data sets have millions of files, and the hub's helper has little memory, so that this class is small.
+    Instances must be small, because a data set may have millions of files, and the hub's helper has little memory.
     """
 
     path: str

@@ -28,7 +28,7 @@ NEW = ".new-"
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A new version and what was copied."""
+    """The result of a publication: the version, and what was copied."""
 
     version: DataVersion
     copied: Copied

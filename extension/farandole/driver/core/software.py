@@ -42,7 +42,7 @@ class Software:
 
 
 def _on_all(digests: Sequence[str]) -> str:
-    """Return the digest that all ranks have, or a text with the ranks that have each digest."""
+    """Return the digest if it is the same on all ranks, and otherwise a text that lists the ranks of each digest."""
     if len(set(digests)) == 1:
         return digests[0]
     ranks = {one: [rank for rank, digest in enumerate(digests) if digest == one] for one in dict.fromkeys(digests)}

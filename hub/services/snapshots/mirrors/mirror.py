@@ -43,9 +43,9 @@ log = logging.getLogger("farandole.snapshots")
 
 
 class Mirror:
-    """The mirror of a hub: one repository for the hub's state, and one for each user's snapshots.
+    """A mirror of the hub. It has a repository for the hub's state and one for the snapshots of each user.
 
-    Nothing is ever removed from a mirror: who breaks into the hub must not be able to destroy it.
+    The hub never removes anything from a mirror, so that an attacker who controls the hub cannot destroy it.
     """
 
     def __init__(self, store: Store, place: MirrorPlace, hours: int) -> None:

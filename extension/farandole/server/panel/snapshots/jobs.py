@@ -28,7 +28,7 @@ class Outcome:
 
 
 class Jobs:
-    """What is being done, and what was done last."""
+    """The running jobs, and the outcomes of the last ones."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
